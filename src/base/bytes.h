@@ -1,0 +1,52 @@
+// Little-endian loads and stores, overflow-checked size arithmetic, and sizes as people write them ("64GiB").
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace trefoil {
+
+static_assert(std::endian::native == std::endian::little, "file formats are read in place as little-endian");
+
+using Bytes = std::span<const std::byte>;
+using MutableBytes = std::span<std::byte>;
+
+// Reads a T from any alignment. The caller guarantees sizeof(T) readable bytes.
+template <typename T>
+T load(const void* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  return value;
+}
+
+template <typename T>
+void store(void* to, T value) {
+  std::memcpy(to, &value, sizeof(T));
+}
+
+// a * b and a + b for sizes that come from a file; false on overflow, *out is then unspecified.
+inline bool multiply_fits(uint64_t a, uint64_t b, uint64_t* out) { return !__builtin_mul_overflow(a, b, out); }
+inline bool add_fits(uint64_t a, uint64_t b, uint64_t* out) { return !__builtin_add_overflow(a, b, out); }
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t round_up(int64_t a, int64_t multiple) { return ceil_div(a, multiple) * multiple; }
+
+// "1500", "64GiB", "1.5TB", "512 MB", "0.5g" (g, m, k, t alone mean binary units) -> bytes.
+// Throws Error(kInvalidArgument) naming the text when it is not a size or does not fit 63 bits.
+uint64_t parse_size(std::string_view text);
+
+// 1220517721088 -> "1.22 TB" (decimal units, three digits), used for disk and transfer.
+std::string format_gb(uint64_t bytes);
+// 6442450944 -> "6.00 GiB" (binary units), used for memory.
+std::string format_gib(uint64_t bytes);
+// 497220 -> "497,220".
+std::string format_count(uint64_t value);
+
+inline Bytes as_bytes_of(std::string_view text) { return {reinterpret_cast<const std::byte*>(text.data()), text.size()}; }
+
+}  // namespace trefoil

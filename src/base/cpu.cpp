@@ -1,0 +1,56 @@
+#include "base/cpu.h"
+
+#include <atomic>
+
+#include "base/error.h"
+
+namespace trefoil {
+namespace {
+
+Isa detect() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma"))
+    return Isa::kAvx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::kAvx2;
+#endif
+  return Isa::kScalar;
+}
+
+std::atomic<Isa>& cap() {
+  static std::atomic<Isa> value{detected_isa()};
+  return value;
+}
+
+}  // namespace
+
+const char* to_string(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar: return "scalar";
+    case Isa::kAvx2: return "avx2";
+    case Isa::kAvx512: return "avx512";
+  }
+  return "unknown";
+}
+
+Isa detected_isa() {
+  static const Isa isa = detect();
+  return isa;
+}
+
+Isa active_isa() { return cap().load(std::memory_order_relaxed); }
+
+void set_isa_cap(std::string_view name) {
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+    if (name != to_string(isa)) continue;
+    if (isa > detected_isa())
+      fail(ErrorCode::kUnsupported, "instruction set {} was asked for, this machine runs {}", name,
+           to_string(detected_isa()));
+    cap().store(isa, std::memory_order_relaxed);
+    return;
+  }
+  fail(ErrorCode::kInvalidArgument, "unknown instruction set '{}' (known: scalar, avx2, avx512)", name);
+}
+
+}  // namespace trefoil

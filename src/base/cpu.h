@@ -1,0 +1,37 @@
+// Which instruction sets this machine runs, and the cap a user may put on them.
+#pragma once
+
+#include <string_view>
+
+namespace trefoil {
+
+// In ascending order: a higher one implies the lower ones.
+enum class Isa { kScalar, kAvx2, kAvx512 };
+
+const char* to_string(Isa isa);
+
+// The best set this machine can run.
+Isa detected_isa();
+// The set in use: detected_isa(), or less after set_isa_cap().
+Isa active_isa();
+// Lowers the cap ("scalar", "avx2", "avx512"), for bisecting. Throws Error(kInvalidArgument) for an unknown name and
+// Error(kUnsupported) when this machine cannot run it. Call before any kernel runs.
+void set_isa_cap(std::string_view name);
+
+// One implementation of a kernel family. Families list theirs best first; the last one runs anywhere.
+template <typename Fn>
+struct Impl {
+  Isa isa;
+  Fn* run;
+};
+
+// The first implementation the active set can run.
+template <typename Fn, int kCount>
+Fn* choose(const Impl<Fn> (&impls)[kCount]) {
+  for (const Impl<Fn>& impl : impls) {
+    if (impl.isa <= active_isa()) return impl.run;
+  }
+  return impls[kCount - 1].run;
+}
+
+}  // namespace trefoil

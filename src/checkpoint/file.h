@@ -1,0 +1,83 @@
+// Files: mapped and plain reads, and writes that are either whole under their final name or not there at all.
+// Only src/checkpoint opens files; every other folder goes through here. Errors are Error(kIo / kNotFound) with the path.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace trefoil {
+
+namespace fs = std::filesystem;
+
+// A read-only file: size() once at open, read_at() exact or an Error naming path, offset, wanted and got.
+// Reads are split so that no single system call asks for more than 1 GiB. Safe to use from several threads.
+class InputFile {
+ public:
+  explicit InputFile(const fs::path& path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const fs::path& path() const { return path_; }
+  uint64_t size() const { return size_; }
+  void read_at(uint64_t offset, MutableBytes out) const;
+
+ private:
+  fs::path path_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+};
+
+// A read-only private mapping of a whole file. An empty file maps to an empty span.
+class MappedFile {
+ public:
+  explicit MappedFile(const fs::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const fs::path& path() const { return path_; }
+  Bytes bytes() const { return bytes_; }
+
+ private:
+  fs::path path_;
+  Bytes bytes_;
+};
+
+// Writes `path` under a temporary name in the same folder; commit() flushes, fsyncs, renames and fsyncs the folder.
+// Without commit() the destructor removes the temporary file, so an exception leaves nothing behind.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const fs::path& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(Bytes bytes);
+  void write(std::string_view text) { write(as_bytes_of(text)); }
+  uint64_t written() const { return written_; }
+  void commit();
+
+ private:
+  fs::path path_;
+  fs::path temporary_;
+  int fd_ = -1;
+  uint64_t written_ = 0;
+};
+
+// The whole file as text; refuses files over `limit` bytes (Error kCorrupt) before allocating.
+std::string read_text_file(const fs::path& path, uint64_t limit = 1ull << 31);
+void write_text_file(const fs::path& path, std::string_view text);  // atomic
+// Byte copy through AtomicFile.
+void copy_file_atomic(const fs::path& from, const fs::path& to);
+std::string sha256_of_file(const fs::path& path);
+// Makes the folder (and parents). Error(kIo) with the reason.
+void make_folder(const fs::path& path);
+
+}  // namespace trefoil

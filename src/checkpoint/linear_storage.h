@@ -1,0 +1,45 @@
+// How one Linear of a checkpoint is stored, decided by the tensors on disk and never by the config, and the one function
+// that turns any storage into numbers. docs/formats.md.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "checkpoint/checkpoint.h"
+#include "tensor/packed_int.h"
+
+namespace trefoil {
+
+enum class LinearFormat { kPlain, kMxfp4, kPackedInt };
+const char* to_string(LinearFormat format);
+
+// A Linear of weight [out_features, in_features]. The TensorRefs point into the Checkpoint.
+struct StoredLinear {
+  std::string module;  // tensor name without ".weight", ".weight_packed", ...
+  LinearFormat format = LinearFormat::kPlain;
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+  int64_t group_size = 0;                      // columns a scale serves (kMxfp4: 32); 0 for kPlain
+  int num_bits = 0;                            // kPackedInt: 2, 3, 4, 8; kMxfp4: 4; kPlain: bits of the dtype
+  PackedLayout layout = PackedLayout::kDense;  // kPackedInt only
+  const TensorRef* weight = nullptr;           // kPlain: BF16, F16 or F32
+  const TensorRef* packed = nullptr;
+  const TensorRef* scale = nullptr;
+  const TensorRef* shape = nullptr;  // weight_shape, kPackedInt only
+};
+
+// Looks at module + ".weight", ".weight_packed", ".weight_scale", ".weight_shape", ".weight_zero_point", ".weight_g_idx".
+// Errors: kNotFound when nothing is there; kCorrupt for contradicting dtypes, shapes, or both a plain and a packed weight;
+// kUnsupported for zero points, g_idx, unknown companions. `num_bits_hint` (from quantization_config, 0 = none) is used only
+// where widths alone are ambiguous and is checked against them.
+StoredLinear resolve_linear(const Checkpoint& checkpoint, std::string_view module, int num_bits_hint = 0);
+
+// Decodes rows [row_begin, row_end) to f32, row-major [rows, in_features]. Integer weights are rounded to bf16 as the
+// reference does (dequantize_bf16). Error(kCorrupt) with tensor name and row for values that cannot be decoded
+// (scale byte 255, non-finite scale or value).
+void decode_linear(const Checkpoint& checkpoint, const StoredLinear& linear, int64_t row_begin, int64_t row_end,
+                   std::span<float> out);
+
+}  // namespace trefoil
