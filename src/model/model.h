@@ -1,0 +1,132 @@
+// Kimi-K3's text forward pass, written once and used by calibration, evaluation and generation. docs/architecture.md.
+//
+// Activations are f32 in memory whatever the numerics. In Numerics::kF32 nothing is rounded between operations; in kBf16
+// every value is rounded to bf16 where the release rounds (docs/architecture.md, "Rounding points").
+// Matrix products are batch invariant: an output element depends on its own input row and weight row alone, so results do
+// not depend on chunking, batch mates or the number of threads (the chunked KDA form regroups sums within one sequence).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/parallel.h"
+#include "checkpoint/model_config.h"
+#include "model/weights.h"
+
+namespace trefoil {
+
+enum class Numerics { kF32, kBf16 };
+enum class KdaForm { kRecurrent, kChunked };
+enum class MlaForm { kAbsorbed, kExpanded };
+
+struct ForwardOptions {
+  Numerics numerics = Numerics::kBf16;
+  KdaForm kda = KdaForm::kRecurrent;  // kChunked applies to runs of more than one token
+  MlaForm mla = MlaForm::kExpanded;
+};
+
+// What one sequence carries from token to token. docs/architecture.md, "State".
+struct LayerState {
+  // KDA: the last short_conv_kernel_size - 1 raw projections, oldest first, [kernel - 1, heads * head_dim] each;
+  // the recurrent state S, [head][V][K].
+  std::vector<float> conv_q, conv_k, conv_v, recurrent;
+  // MLA: per token [kv_lora_rank | qk_rope_head_dim], the normed latent and the raw rope part.
+  std::vector<float> kv;
+};
+
+struct SequenceState {
+  int64_t position = 0;  // tokens seen
+  std::vector<LayerState> layers;
+};
+
+// Rows [begin, begin + count) of a token block, in order, all of one sequence.
+struct SequenceRows {
+  SequenceState* state = nullptr;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+// The AttnRes residual stream of a block of tokens: the running sum and the stacked block sums.
+struct ResidualStream {
+  int64_t tokens = 0;
+  int64_t hidden = 0;
+  std::vector<float> prefix;              // [tokens, hidden]
+  std::vector<std::vector<float>> stack;  // each [tokens, hidden]
+};
+
+// Which experts each token uses. Rows of top_k, expert ids ascending within a row.
+struct Routing {
+  int64_t tokens = 0;
+  int64_t top_k = 0;
+  std::vector<int32_t> expert;  // [tokens, top_k]
+  std::vector<float> weight;    // [tokens, top_k], f32
+};
+
+// What a caller may want to look at in one layer; every vector is filled when the tap is passed. [tokens, ...].
+struct LayerTap {
+  std::vector<float> attn_in, attn_out, mlp_in, mlp_out, prefix;
+  std::vector<float> latent, expert_sum;  // MoE layers
+  Routing routing;                        // MoE layers
+};
+
+class Model {
+ public:
+  // Checks the config against the shapes of the weights. Keeps references to `pool`, which must outlive the model.
+  Model(const ModelConfig& config, std::shared_ptr<const WeightSource> weights, const ForwardOptions& options,
+        ThreadPool& pool);
+  ~Model();
+
+  const ModelConfig& config() const;
+  const ForwardOptions& options() const;
+  SequenceState new_sequence() const;
+
+  // --- the whole model ---
+  // Runs `ids` (0 <= id < vocab_size, else Error) after what `state` has seen; returns logits [ids.size(), vocab_size], or
+  // only the last row when `last_only`. `taps`, when given, gets one entry per layer.
+  // A NaN or Inf in the logits is an Error(kCorrupt), never a token.
+  std::vector<float> forward(std::span<const int32_t> ids, SequenceState& state, bool last_only = false,
+                             std::vector<LayerTap>* taps = nullptr) const;
+
+  // --- the pieces, for work that goes layer by layer over many sequences ---
+  ResidualStream embed(std::span<const int32_t> ids) const;
+  // First half of a layer: AttnRes mix, push, attention over each sequence's rows, residual.
+  void attention(int64_t layer, ResidualStream& stream, std::span<const SequenceRows> sequences,
+                 LayerTap* tap = nullptr) const;
+  // The FFN's input: AttnRes mix and post_attention_layernorm, [tokens, hidden].
+  std::vector<float> ffn_input(int64_t layer, const ResidualStream& stream) const;
+  // prefix += out (rounded as numerics demand). `out` is dense_ffn's or moe_finish's.
+  void add_ffn(int64_t layer, ResidualStream& stream, std::span<const float> out) const;
+  std::vector<float> dense_ffn(int64_t layer, std::span<const float> h, int64_t tokens) const;
+
+  Routing route(int64_t layer, std::span<const float> h, int64_t tokens) const;
+  // routed_expert_down_proj(h): what every expert of the layer reads, [tokens, routed_expert_hidden_size].
+  std::vector<float> latent(int64_t layer, std::span<const float> h, int64_t tokens) const;
+  // Sum over each token's experts of weight * w2(situ(w1 z, w3 z)), in ascending expert order.
+  std::vector<float> expert_sum(int64_t layer, std::span<const float> z, const Routing& routing) const;
+  // up(norm(expert_sum)) + shared_experts(h).
+  std::vector<float> moe_finish(int64_t layer, std::span<const float> h, std::span<const float> expert_sum,
+                                int64_t tokens) const;
+  // Final mix, norm and lm_head of rows [begin, begin + count) of the stream: [count, vocab_size].
+  std::vector<float> logits(const ResidualStream& stream, int64_t begin, int64_t count) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// One expert on gathered latents, for callers that hold its weights as plain f32 matrices (w1, w3 [inner, latent],
+// w2 [latent, inner]). z [tokens, latent]; hidden = situ(w1 z, w3 z) [tokens, inner]; out [tokens, latent].
+// The same arithmetic and rounding as Model::expert_sum, before the routing weight.
+struct ExpertWeights {
+  std::span<const float> w1, w3, w2;
+  int64_t latent = 0;
+  int64_t inner = 0;
+};
+void expert_hidden(const ExpertWeights& weights, const ModelConfig& config, Numerics numerics, std::span<const float> z,
+                   int64_t tokens, std::span<float> hidden);
+void expert_output(const ExpertWeights& weights, Numerics numerics, std::span<const float> hidden, int64_t tokens,
+                   std::span<float> out);
+
+}  // namespace trefoil
