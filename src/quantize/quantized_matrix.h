@@ -1,6 +1,7 @@
 // What the solver produces for one Linear: integer codes and bf16 group scales, ready to be packed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
