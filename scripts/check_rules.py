@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Checks the house rules that clang-tidy does not know. Prints every violation and exits 1 when there is one.
+
+  layering   a folder of src/ includes only what src/README.md allows, src/cli only include/trefoil
+  printing   only src/cli writes to stdout or stderr (base/check.h, which reports and aborts, aside)
+  files      only src/checkpoint opens files (base and plan read /sys and /proc for the machine's own facts)
+  isa        *_avx2.cpp and *_avx512.cpp include their family header and the intrinsics header, nothing else of ours
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ALLOWED = {
+    "base": set(),
+    "tensor": {"base"},
+    "checkpoint": {"base", "tensor"},
+    "plan": {"base", "tensor", "checkpoint"},
+    "kernels": {"base", "tensor"},
+    "tokenizer": {"base", "tensor", "checkpoint"},
+    "model": {"base", "tensor", "checkpoint", "kernels", "tokenizer"},
+    "quantize": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "model"},
+    "eval": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "model"},
+    "cli": set(),
+}
+INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.M)
+PRINTS = re.compile(r"\bstd::(cout|cerr|clog)\b|\b(?:std::)?(?:printf|fprintf|puts|fputs)\s*\(|\bfmt::print\b")
+OPENS = re.compile(r"\bstd::[io]?fstream\b|\b(?:std::)?fopen\s*\(|::open\s*\(")
+
+
+def violations():
+    for path in sorted((ROOT / "src").rglob("*")):
+        if path.suffix not in {".h", ".cpp"}:
+            continue
+        folder = path.relative_to(ROOT / "src").parts[0]
+        name, text = path.relative_to(ROOT), path.read_text()
+        for include in INCLUDE.findall(text):
+            layer = include.split("/")[0]
+            if layer in ALLOWED and layer != folder and layer not in ALLOWED[folder]:
+                yield f"{name}: {folder} may not include {include}"
+        if path.stem.endswith("_test"):
+            continue
+        if folder != "cli" and path.name != "check.h" and PRINTS.search(text):
+            yield f"{name}: prints"
+        if folder not in {"checkpoint", "base", "plan"} and OPENS.search(text):
+            yield f"{name}: opens a file"
+        if path.stem.endswith(("_avx2", "_avx512")):
+            family = re.sub(r"_avx(2|512)$", "", path.stem)
+            for include in INCLUDE.findall(text):
+                if pathlib.Path(include).stem != family:
+                    yield f"{name}: includes {include}"
+
+
+found = list(violations())
+print("\n".join(found) if found else "rules: clean")
+sys.exit(1 if found else 0)
