@@ -1,7 +1,7 @@
 // A checkpoint folder: config.json, model.safetensors.index.json (or one model.safetensors), shards, side files.
-// Opening checks the index against the shard headers in both directions: a tensor named in the index and absent from its
-// shard, a tensor in a shard and absent from the index, one name in two shards, a missing or truncated shard, and a wrong
-// total_size are all Error(kCorrupt) (a missing shard: kNotFound). Names never lead outside the folder.
+// Opening checks the index against the shard headers in both directions: a tensor named in the index and absent from
+// its shard, a tensor in a shard and absent from the index, one name in two shards, a missing or truncated shard, and a
+// wrong total_size are all Error(kCorrupt) (a missing shard: kNotFound). Names never lead outside the folder.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,12 @@ struct CheckpointIndex {
   const Entry* find(std::string_view name) const;
 };
 
-// `file` names the index in messages. Error(kCorrupt) for anything that is not a well-formed index, duplicates included.
+// `file` names the index in messages. Error(kCorrupt) for anything that is not a well-formed index, duplicates
+// included.
 CheckpointIndex parse_index(std::string_view json, const std::string& file);
+// The same from a file, without a second copy of its text in memory.
+CheckpointIndex load_index(const fs::path& path);
+// As the reference writer: two spaces of indent, names sorted, a newline at the end.
 std::string write_index(const CheckpointIndex& index);
 
 // Where a tensor is.
@@ -43,7 +47,9 @@ struct TensorRef {
 
 class Checkpoint {
  public:
-  // How tensor bytes are read: through a mapping, or copied by pread.
+  // How tensor bytes are read: through a mapping, or copied by pread. A shard's size is checked against its header when
+  // it is opened. One that shrinks later is an Error(kIo) under kRead; touching the lost pages of a mapping is a SIGBUS
+  // that no library can turn into an Error, so use kRead on files that others may be writing.
   enum class Access { kMapped, kRead };
 
   // Reads the index and every shard's header, none of the data.
@@ -61,14 +67,16 @@ class Checkpoint {
   // Error(kNotFound) naming the tensor when absent.
   const TensorRef& at(std::string_view name) const;
 
-  // The tensor's bytes. Valid while the checkpoint lives; with Access::kRead it is an Error to call this (use read()).
+  // The tensor's bytes. Valid while the checkpoint lives, moves included; with Access::kRead it is an
+  // Error(kUnsupported) to call this (use read()).
   TensorView view(const TensorRef& tensor) const;
-  // Copies bytes [offset, offset + out.size()) of the tensor.
+  // Copies bytes [offset, offset + out.size()) of the tensor, which must lie inside it.
   void read(const TensorRef& tensor, uint64_t offset, MutableBytes out) const;
   // The whole tensor, copied.
   std::vector<std::byte> read_all(const TensorRef& tensor) const;
 
-  // Files of the folder that are neither shards nor the index, sorted, plain names only (no folders).
+  // Files of the folder that are neither shards, nor the index, nor unfinished (*.partial), sorted, plain names only
+  // (no folders; symbolic links to files count as files).
   std::vector<std::string> side_files() const;
   uint64_t total_tensor_bytes() const;
 

@@ -1,5 +1,6 @@
 // Files: mapped and plain reads, and writes that are either whole under their final name or not there at all.
-// Only src/checkpoint opens files; every other folder goes through here. Errors are Error(kIo / kNotFound) with the path.
+// Only src/checkpoint opens files; every other folder goes through here. Errors are Error(kIo / kNotFound) with the
+// path.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
-// A read-only private mapping of a whole file. An empty file maps to an empty span.
+// A read-only private mapping of a whole file. An empty file maps to an empty span. A file that others truncate while
+// it is mapped kills the process with SIGBUS at the next touch; InputFile reports an Error instead.
 class MappedFile {
  public:
   explicit MappedFile(const fs::path& path);
@@ -51,9 +53,13 @@ class MappedFile {
 };
 
 // Writes `path` under a temporary name in the same folder; commit() flushes, fsyncs, renames and fsyncs the folder.
-// Without commit() the destructor removes the temporary file, so an exception leaves nothing behind.
+// Without commit() the destructor removes the temporary file, so an exception leaves nothing behind. What a killed
+// process left (PATH.partial) is overwritten by the next writer of PATH; a second writer at the same time gets
+// Error(kIo). A symbolic link at PATH is replaced, not followed.
 class AtomicFile {
  public:
+  static constexpr std::string_view kPartialSuffix = ".partial";
+
   explicit AtomicFile(const fs::path& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;

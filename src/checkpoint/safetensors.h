@@ -1,11 +1,12 @@
 // The safetensors container. docs/formats.md, "safetensors".
 //
 //   8 bytes little-endian N | N bytes of JSON | data
-//   JSON: name -> {"dtype", "shape", "data_offsets": [begin, end)} relative to the data, and "__metadata__": {string: string}
+//   JSON: name -> {"dtype", "shape", "data_offsets": [begin, end)} relative to the data, and "__metadata__": {string:
+//   string}
 //
-// The reader trusts nothing: N <= 100,000,000 and within the file, every tensor's size equals its offsets, tensors tile the
-// data exactly (no gap, no overlap, last end = end of file), no duplicate name or key. Each refusal is an Error(kCorrupt)
-// naming the file, the tensor, what was expected and what was found.
+// The reader trusts nothing: N <= 100,000,000 and within the file, every tensor's size equals its offsets, tensors tile
+// the data exactly (no gap, no overlap, last end = end of file), no duplicate name or key. Each refusal is an
+// Error(kCorrupt) naming the file, the tensor, what was expected and what was found.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +49,8 @@ struct TensorPlan {
 };
 
 // Writes one shard. Tensors must arrive in the planned order with exactly the planned bytes; commit() checks that all
-// came, and only then does the file appear under its name. The header is padded with spaces so that the data starts at a
-// multiple of `data_alignment` (8 as the reference writer does, 4096 so that experts can be read directly).
+// came, and only then does the file appear under its name. The header is padded with spaces so that the data starts at
+// a multiple of `data_alignment` (8 as the reference writer does, 4096 so that experts can be read directly).
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const fs::path& path, std::vector<TensorPlan> plan, uint64_t data_alignment = 8,
