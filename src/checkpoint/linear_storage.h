@@ -1,5 +1,5 @@
-// How one Linear of a checkpoint is stored, decided by the tensors on disk and never by the config, and the one function
-// that turns any storage into numbers. docs/formats.md.
+// How one Linear of a checkpoint is stored, decided by the tensors on disk and never by the config, and the one
+// function that turns any storage into numbers. docs/formats.md.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,18 @@ struct StoredLinear {
   const TensorRef* shape = nullptr;  // weight_shape, kPackedInt only
 };
 
-// Looks at module + ".weight", ".weight_packed", ".weight_scale", ".weight_shape", ".weight_zero_point", ".weight_g_idx".
-// Errors: kNotFound when nothing is there; kCorrupt for contradicting dtypes, shapes, or both a plain and a packed weight;
-// kUnsupported for zero points, g_idx, unknown companions. `num_bits_hint` (from quantization_config, 0 = none) is used only
-// where widths alone are ambiguous and is checked against them.
+// Looks at module + ".weight", ".weight_packed", ".weight_scale", ".weight_shape" and refuses to overlook anything
+// else. Errors: kNotFound when nothing is there; kCorrupt for contradicting dtypes, shapes, or both a plain and a
+// packed weight; kUnsupported for zero points, g_idx and every other "weight*", "input_*" or "output_*" companion, and
+// for 3-bit rows so narrow that their layout cannot be told. A bias is another tensor and the caller's. `num_bits_hint`
+// (from quantization_config, 0 = none) is used only where widths alone are ambiguous and is checked against them; it
+// says nothing about plain and MXFP4 weights, which their dtypes prove.
 StoredLinear resolve_linear(const Checkpoint& checkpoint, std::string_view module, int num_bits_hint = 0);
 
-// Decodes rows [row_begin, row_end) to f32, row-major [rows, in_features]. Integer weights are rounded to bf16 as the
-// reference does (dequantize_bf16). Error(kCorrupt) with tensor name and row for values that cannot be decoded
-// (scale byte 255, non-finite scale or value).
+// Decodes rows [row_begin, row_end) to f32, row-major [rows, in_features]. An integer weight is q * scale rounded to
+// the scale's dtype, as the reference does (dequantize_bf16; F16 and F32 scales alike). Error(kCorrupt) with tensor
+// name and row for values that cannot be decoded (scale byte 255, non-finite scale or value). Reads about 1 MiB at a
+// time, any Access.
 void decode_linear(const Checkpoint& checkpoint, const StoredLinear& linear, int64_t row_begin, int64_t row_end,
                    std::span<float> out);
 
