@@ -1,8 +1,10 @@
-// Kimi-K3's config.json, nested (text_config) or flat. Every dimension must be there: none has a default.
-// The config is a claim; src/model checks it against the tensors when it loads them. docs/formats.md, "config.json".
+// Kimi-K3's config.json, nested (text_config) or flat. Every dimension and every switch of the architecture must be
+// there: none has a default, and `top_k` (a sampling default) is not the number of experts. The config is a claim;
+// src/model checks it against the tensors when it loads them. docs/formats.md, "config.json".
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,7 +36,8 @@ struct ModelConfig {
   int64_t kda_head_dim = 0;
   int64_t short_conv_kernel_size = 0;
   double gate_lower_bound = 0;
-  std::vector<AttentionKind> attention;  // by 0-based layer; the config's lists are 1-based and must partition 1..layers
+  std::vector<AttentionKind>
+      attention;  // by 0-based layer; the config's lists are 1-based and must partition 1..layers
   // MoE
   int64_t num_experts = 0;
   int64_t num_experts_per_token = 0;
@@ -48,17 +51,36 @@ struct ModelConfig {
   int64_t attn_res_block_size = 0;
   double rms_norm_eps = 0;
   int64_t max_position_embeddings = 0;
-  std::vector<int64_t> eos_token_ids;
-  int64_t bos_token_id = -1;
+  std::vector<int64_t> eos_token_ids;  // may be empty
+  int64_t bos_token_id = -1;           // -1 when absent
   int64_t pad_token_id = -1;
 
   bool is_moe(int64_t layer) const { return layer >= first_k_dense_replace; }
   bool is_kda(int64_t layer) const { return attention[static_cast<size_t>(layer)] == AttentionKind::kKda; }
 };
 
-// Errors (kCorrupt: not JSON, missing key, wrong type, impossible value; kUnsupported: another model family or a variant
-// switch this program does not implement) name the file and the key.
+// The vision tower's dimensions (vision_config), as far as the shapes of its tensors depend on them. Names are the
+// keys.
+struct VisionConfig {
+  int64_t patch_size = 0;
+  int64_t vt_hidden_size = 0;
+  int64_t vt_intermediate_size = 0;
+  int64_t vt_num_hidden_layers = 0;
+  int64_t vt_num_attention_heads = 0;
+  int64_t qkv_hidden_size = 0;
+  int64_t init_pos_emb_height = 0;
+  int64_t init_pos_emb_width = 0;
+  int64_t mm_hidden_size = 0;
+  int64_t text_hidden_size = 0;
+  std::vector<int64_t> merge_kernel_size;  // [height, width], in patches
+};
+
+// Errors (kCorrupt: not JSON, missing key, wrong type, impossible value; kUnsupported: another model family or a
+// variant switch this program does not implement) name the file, the key, what was expected and what was found.
 ModelConfig parse_model_config(std::string_view json, const std::string& file);
+// config.json of a folder; the stop tokens of generation_config.json, if there is one, are added to eos_token_ids.
 ModelConfig load_model_config(const fs::path& folder);
+// Nothing when the config has no vision_config (a text-only model).
+std::optional<VisionConfig> parse_vision_config(std::string_view json, const std::string& file);
 
 }  // namespace trefoil
