@@ -36,7 +36,7 @@ struct CheckpointIndex {
 CheckpointIndex parse_index(std::string_view json, const std::string& file);
 // The same from a file, without a second copy of its text in memory.
 CheckpointIndex load_index(const fs::path& path);
-// As the reference writer: two spaces of indent, names sorted, a newline at the end.
+// As the reference writer: two spaces of indent, names sorted, a newline at the end. A total_size of 0 is left out.
 std::string write_index(const CheckpointIndex& index);
 
 // Where a tensor is.

@@ -171,8 +171,9 @@ CheckpointIndex load_index(const fs::path& path) {
 }
 
 std::string write_index(const CheckpointIndex& index) {
-  std::string json =
-      fmt::format("{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{", index.total_size);
+  std::string json = "{\n  \"metadata\": {";
+  if (index.total_size != 0) json += fmt::format("\n    \"total_size\": {}\n  ", index.total_size);
+  json += "},\n  \"weight_map\": {";
   for (const CheckpointIndex::Entry& entry : index.entries) {
     json += &entry == index.entries.data() ? "\n    " : ",\n    ";
     append_json_string(json, entry.name);
