@@ -1,9 +1,9 @@
 // Kimi-K3's text forward pass, written once and used by calibration, evaluation and generation. docs/architecture.md.
 //
-// Activations are f32 in memory whatever the numerics. In Numerics::kF32 nothing is rounded between operations; in kBf16
-// every value is rounded to bf16 where the release rounds (docs/architecture.md, "Rounding points").
-// Matrix products are batch invariant: an output element depends on its own input row and weight row alone, so results do
-// not depend on chunking, batch mates or the number of threads (the chunked KDA form regroups sums within one sequence).
+// Activations are f32 in memory whatever the numerics. In Numerics::kF32 nothing is rounded between operations; in
+// kBf16 every value is rounded to bf16 where the release rounds (docs/architecture.md, "Rounding points"). Matrix
+// products are batch invariant: an output element depends on its own input row and weight row alone, so results do not
+// depend on chunking, batch mates or the number of threads (the chunked KDA form regroups sums within one sequence).
 #pragma once
 
 #include <cstdint>
@@ -83,9 +83,9 @@ class Model {
   SequenceState new_sequence() const;
 
   // --- the whole model ---
-  // Runs `ids` (0 <= id < vocab_size, else Error) after what `state` has seen; returns logits [ids.size(), vocab_size], or
-  // only the last row when `last_only`. `taps`, when given, gets one entry per layer.
-  // A NaN or Inf in the logits is an Error(kCorrupt), never a token.
+  // Runs `ids` (0 <= id < vocab_size, else Error) after what `state` has seen; returns logits [ids.size(), vocab_size],
+  // or only the last row when `last_only`. `taps`, when given, gets one entry per layer. A NaN or Inf in the logits is
+  // an Error(kCorrupt), never a token.
   std::vector<float> forward(std::span<const int32_t> ids, SequenceState& state, bool last_only = false,
                              std::vector<LayerTap>* taps = nullptr) const;
 

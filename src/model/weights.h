@@ -40,7 +40,8 @@ class WeightSource {
   virtual ~WeightSource() = default;
 
   // Demands the shape (kAnySize accepts any); Error(kNotFound / kCorrupt) says the name, expected and found.
-  virtual std::unique_ptr<LinearWeight> linear(std::string_view module, int64_t out_features, int64_t in_features) const = 0;
+  virtual std::unique_ptr<LinearWeight> linear(std::string_view module, int64_t out_features,
+                                               int64_t in_features) const = 0;
   // A small tensor, any of BF16, F16, F32, as f32. `name` is the full name ("model.norm.weight", "...self_attn.A_log").
   virtual std::vector<float> vector(std::string_view name, const Shape& shape) const = 0;
 };

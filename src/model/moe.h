@@ -1,0 +1,50 @@
+// The latent mixture of experts of one layer: router on the full hidden state, experts in a narrower latent space, a
+// norm on their combined output, and shared experts on the full hidden state. docs/architecture.md, "Latent MoE".
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "checkpoint/model_config.h"
+#include "kernels/elementwise.h"
+#include "model/linear.h"
+#include "model/mlp.h"
+#include "model/model.h"
+#include "model/weight_loader.h"
+
+namespace trefoil {
+
+class Moe {
+ public:
+  // `weights` has the prefix "model.layers.{layer}.block_sparse_moe.".
+  Moe(const ModelConfig& config, const WeightLoader& weights);
+
+  // See Model for what each step computes. All token blocks are row-major.
+  Routing route(const Runtime& runtime, std::span<const float> h, int64_t tokens) const;
+  std::vector<float> latent(const Runtime& runtime, std::span<const float> h, int64_t tokens) const;
+  std::vector<float> expert_sum(const Runtime& runtime, std::span<const float> z, const Routing& routing) const;
+  std::vector<float> finish(const Runtime& runtime, std::span<const float> h, std::span<const float> expert_sum,
+                            int64_t tokens) const;
+
+ private:
+  struct Expert {
+    std::unique_ptr<LinearWeight> w1, w2, w3;  // gate, down, up
+  };
+  struct Batch;
+  void run_batch(const Runtime& runtime, const Batch& batch, std::span<const float> z, const Routing& routing,
+                 std::span<float> sum) const;
+
+  std::string name_;  // of the layer, for messages
+  Situ situ_;
+  int64_t hidden_size_, latent_size_, inner_size_, top_k_;
+  double routed_scaling_factor_;
+  float norm_eps_;
+  std::unique_ptr<LinearWeight> gate_, down_proj_, up_proj_;
+  std::vector<float> bias_;  // [num_experts]
+  std::vector<float> norm_;  // [latent]
+  std::vector<Expert> experts_;
+  Mlp shared_experts_;
+};
+
+}  // namespace trefoil
