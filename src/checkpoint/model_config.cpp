@@ -10,8 +10,8 @@
 namespace trefoil {
 namespace {
 
-// A dimension is at most 2^31 - 1, so that the product of any two fits in 63 bits.
-constexpr int64_t kMaxDimension = std::numeric_limits<int32_t>::max();
+// A dimension is at most 2^30, so that products of two of them, or of one and a sum of two, fit in 63 bits.
+constexpr int64_t kMaxDimension = int64_t{1} << 30;
 // config.json is kilobytes; one with an exact ignore list of every Linear is some tens of megabytes.
 constexpr uint64_t kMaxConfigBytes = 256ull << 20;
 
