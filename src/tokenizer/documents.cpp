@@ -1,0 +1,141 @@
+#include "tokenizer/documents.h"
+
+#include <simdjson.h>
+
+#include <optional>
+
+#include "base/error.h"
+#include "checkpoint/file.h"
+#include "tokenizer/line_reader.h"
+#include "tokenizer/utf8.h"
+
+namespace trefoil {
+namespace {
+
+namespace dom = simdjson::dom;
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+std::string parse_string(dom::element value, std::string_view key, const std::string& place) {
+  std::string_view text;
+  if (value.get(text) != simdjson::SUCCESS) fail(ErrorCode::kCorrupt, "{}: \"{}\" is not a string", place, key);
+  return std::string(text);
+}
+
+std::vector<int32_t> parse_ids(dom::element value, const std::string& place) {
+  dom::array array;
+  if (value.get(array) != simdjson::SUCCESS) fail(ErrorCode::kCorrupt, "{}: \"input_ids\" is not an array", place);
+  std::vector<int32_t> ids;
+  for (const dom::element element : array) {
+    int64_t id = -1;
+    if (element.get(id) != simdjson::SUCCESS || id < 0 || id > INT32_MAX) {
+      fail(ErrorCode::kCorrupt, "{}: \"input_ids\"[{}] is not an integer from 0 to {}", place, ids.size(), INT32_MAX);
+    }
+    ids.push_back(static_cast<int32_t>(id));
+  }
+  return ids;
+}
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+bool is_json_lines(const fs::path& file, DocumentFormat format) {
+  if (format != DocumentFormat::kAuto) return format == DocumentFormat::kJsonLines;
+  const fs::path extension = file.extension();
+  return extension == ".jsonl" || extension == ".ndjson" || extension == ".json";
+}
+
+int64_t line_at(std::string_view text, size_t offset) {
+  int64_t line = 1;
+  for (const char c : text.substr(0, offset)) line += c == '\n';
+  return line;
+}
+
+Document read_text_document(const fs::path& file, uint64_t max_bytes) {
+  Document document;
+  document.source = file.filename().string();
+  document.text = read_text_file(file, max_bytes);
+  if (document.text.empty()) fail(ErrorCode::kCorrupt, "{}: the file is empty", file.string());
+  if (const size_t at = find_invalid_utf8(document.text); at != std::string::npos) {
+    fail(ErrorCode::kCorrupt, "{}:{}: not UTF-8: byte {:#04x} at offset {}", file.string(), line_at(document.text, at),
+         static_cast<uint8_t>(document.text[at]), at);
+  }
+  // English in UTF-16 is well-formed UTF-8 full of NULs, and so is a damaged file.
+  if (const size_t at = document.text.find('\0'); at != std::string::npos) {
+    fail(ErrorCode::kCorrupt, "{}:{}: a NUL byte at offset {}; is this UTF-16, or not text?", file.string(),
+         line_at(document.text, at), at);
+  }
+  return document;
+}
+
+}  // namespace
+
+Document parse_document_line(std::string_view line, const std::string& place) {
+  dom::parser parser;
+  dom::element root;
+  dom::object object;
+  const simdjson::padded_string padded(line);
+  if (const auto error = parser.parse(padded).get(root); error != simdjson::SUCCESS) {
+    fail(ErrorCode::kCorrupt, "{}: not JSON: {}", place, simdjson::error_message(error));
+  }
+  if (root.get(object) != simdjson::SUCCESS) {
+    fail(ErrorCode::kCorrupt, "{}: expected an object such as {{\"text\": \"...\"}}", place);
+  }
+  Document document;
+  bool has_text = false, has_source = false, has_messages = false;
+  const auto claim = [&](bool* seen, std::string_view key) {
+    if (*seen) fail(ErrorCode::kCorrupt, "{}: the key \"{}\" occurs twice", place, key);
+    *seen = true;
+  };
+  for (const dom::key_value_pair field : object) {
+    if (field.key == "text") {
+      claim(&has_text, field.key);
+      document.text = parse_string(field.value, field.key, place);
+    } else if (field.key == "input_ids") {
+      claim(&document.has_ids, field.key);
+      document.input_ids = parse_ids(field.value, place);
+    } else if (field.key == "source") {
+      claim(&has_source, field.key);
+      document.source = parse_string(field.value, field.key, place);
+    } else if (field.key == "messages") {
+      has_messages = true;
+    }
+  }
+  if (has_messages) {
+    fail(ErrorCode::kUnsupported, "{}: \"messages\" are not supported yet; give \"text\" or \"input_ids\"", place);
+  }
+  if (has_text && document.has_ids) {
+    fail(ErrorCode::kCorrupt, "{}: has both \"text\" and \"input_ids\"; which one counts?", place);
+  }
+  if (!has_text && !document.has_ids) fail(ErrorCode::kCorrupt, "{}: has neither \"text\" nor \"input_ids\"", place);
+  return document;
+}
+
+void for_each_document(const fs::path& file, const DocumentOptions& options, const std::function<void(Document)>& use) {
+  if (!is_json_lines(file, options.format)) {
+    use(read_text_document(file, options.max_document_bytes));
+    return;
+  }
+  LineReader reader(file, options.max_document_bytes);
+  std::string line;
+  bool is_first_line = true, has_documents = false;
+  while (reader.next(&line)) {
+    if (is_first_line && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
+    is_first_line = false;
+    if (is_blank(line)) continue;
+    Document document = parse_document_line(line, reader.place());
+    if (document.source.empty()) document.source = file.filename().string();
+    has_documents = true;
+    use(std::move(document));
+  }
+  if (!has_documents) fail(ErrorCode::kCorrupt, "{}: holds no document", file.string());
+}
+
+std::vector<Document> read_documents(const fs::path& file, const DocumentOptions& options) {
+  std::vector<Document> documents;
+  for_each_document(file, options, [&](Document document) { documents.push_back(std::move(document)); });
+  return documents;
+}
+
+}  // namespace trefoil

@@ -1,0 +1,32 @@
+// Lines of a file of any size, in memory bounded by the longest line that is allowed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "checkpoint/file.h"
+
+namespace trefoil {
+
+class LineReader {
+ public:
+  // Error(kCorrupt) naming FILE:LINE when a line holds more than max_line_bytes.
+  LineReader(const fs::path& file, uint64_t max_line_bytes) : file_(file), max_line_bytes_(max_line_bytes) {}
+
+  // The next line without its "\n" or "\r\n"; false at the end of the file. A last line without "\n" counts.
+  bool next(std::string* line);
+  // "FILE:LINE" of the line last returned.
+  std::string place() const;
+
+ private:
+  void refill();
+
+  InputFile file_;
+  uint64_t max_line_bytes_;
+  uint64_t offset_ = 0;  // of the first byte behind buffer_ in the file
+  std::string buffer_;
+  size_t pos_ = 0;  // of the first byte of buffer_ that is not yet in a line
+  int64_t line_number_ = 0;
+};
+
+}  // namespace trefoil

@@ -1,0 +1,86 @@
+#include "tokenizer/pack_rows.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/sha256.h"
+
+namespace trefoil {
+namespace {
+
+// Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators".
+class SplitMix64 {
+ public:
+  explicit SplitMix64(uint64_t seed) : state_(seed) {}
+
+  uint64_t next() {
+    uint64_t z = state_ += 0x9E3779B97F4A7C15;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+    z = (z ^ z >> 27) * 0x94D049BB133111EB;
+    return z ^ z >> 31;
+  }
+
+  // Uniform in [0, limit).
+  uint64_t below(uint64_t limit) {
+    const uint64_t biased = -limit % limit;
+    while (true) {
+      const auto product = static_cast<unsigned __int128>(next()) * limit;
+      if (static_cast<uint64_t>(product) >= biased) return static_cast<uint64_t>(product >> 64);
+    }
+  }
+
+ private:
+  uint64_t state_;
+};
+
+void append_ids(const Document& document, int64_t document_idx, const Tokenizer& tokenizer, std::vector<int32_t>* ids) {
+  if (!document.has_ids) {
+    const std::vector<int32_t> encoded = tokenizer.encode(document.text, EncodeMode::kText);
+    ids->insert(ids->end(), encoded.begin(), encoded.end());
+    return;
+  }
+  for (const int32_t id : document.input_ids) {
+    if (id < 0 || id >= tokenizer.vocab_size()) {
+      fail(ErrorCode::kInvalidArgument, "document {} ({}): token id {} is outside the vocabulary of {}",
+           document_idx + 1, document.source, id, tokenizer.vocab_size());
+    }
+  }
+  ids->insert(ids->end(), document.input_ids.begin(), document.input_ids.end());
+}
+
+}  // namespace
+
+std::vector<int64_t> document_order(int64_t count, uint64_t seed) {
+  std::vector<int64_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  if (seed == 0) return order;
+  SplitMix64 random(seed);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  return order;
+}
+
+PackedRows pack_rows(std::span<const Document> documents, const Tokenizer& tokenizer, const PackOptions& options) {
+  if (options.seq_len < 1) fail(ErrorCode::kInvalidArgument, "sequence length {}: must be at least 1", options.seq_len);
+  if (options.max_rows < 0)
+    fail(ErrorCode::kInvalidArgument, "number of sequences {}: must not be negative", options.max_rows);
+  PackedRows rows;
+  rows.seq_len = options.seq_len;
+  for (const int64_t i : document_order(static_cast<int64_t>(documents.size()), options.seed)) {
+    if (options.max_rows != 0 && rows.num_rows() >= options.max_rows) break;
+    append_ids(documents[static_cast<size_t>(i)], i, tokenizer, &rows.ids);
+    ++rows.num_documents;
+  }
+  const auto num_ids = static_cast<int64_t>(rows.ids.size());
+  const int64_t num_rows = options.max_rows == 0 ? rows.num_rows() : std::min(rows.num_rows(), options.max_rows);
+  if (num_rows == 0) {
+    fail(ErrorCode::kInvalidArgument, "{} documents hold {} token ids, less than one sequence of {}", documents.size(),
+         num_ids, options.seq_len);
+  }
+  rows.dropped_ids = num_ids - num_rows * options.seq_len;
+  rows.ids.resize(static_cast<size_t>(num_rows * options.seq_len));
+  rows.sha256 = sha256_hex(std::as_bytes(std::span(rows.ids)));
+  return rows;
+}
+
+}  // namespace trefoil
