@@ -11,7 +11,8 @@
 namespace trefoil {
 namespace {
 
-constexpr int kDampingSteps = 3;  // x10, x100, x1000
+constexpr float kLargestDiagonal = 0x1p60f;  // an input of 2^30; the solver's products stay in f32 below it
+constexpr int kDampingSteps = 3;             // x10, x100, x1000
 
 void check_hessian(std::span<const float> hessian, int64_t cols) {
   for (int64_t i = 0; i < cols; ++i) {
@@ -21,6 +22,8 @@ void check_hessian(std::span<const float> hessian, int64_t cols) {
         fail(ErrorCode::kCorrupt, "Hessian entry ({}, {}) is {}, expected a finite number", i, j, value);
     }
     const float diagonal = hessian[static_cast<size_t>(i * cols + i)];
+    if (diagonal > kLargestDiagonal)
+      fail(ErrorCode::kCorrupt, "Hessian diagonal {} is {}: inputs too large", i, diagonal);
     if (diagonal < 0) fail(ErrorCode::kCorrupt, "Hessian diagonal {} is {}, expected a sum of squares", i, diagonal);
   }
 }

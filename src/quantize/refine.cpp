@@ -157,16 +157,20 @@ void store(const GroupLanes& group, const RefinePanel& panel, int64_t first, int
   for (int l = 0; l < kLanes; ++l) panel.scale[first / panel.group_size * panel.panel_rows + row + l] = group.scale[l];
 }
 
-// gradient[size, panel_rows] = (H_damped E^T) for the group's columns; block = H_gg damped.
-void group_gradient(const RefinePanel& panel, const PreparedHessian& prepared, int64_t first,
+// gradient[size, panel_rows] = unit (H_damped E^T) for the group's columns; block = unit H_gg damped. `unit`, a power
+// of two, brings H to the order of 1, so that tiny activations cannot make every gain vanish.
+void group_gradient(const RefinePanel& panel, const PreparedHessian& prepared, int64_t first, float unit,
                     std::vector<float>& gradient, std::vector<float>& block) {
   const float* h = prepared.hessian.data() + first * panel.cols;
-  gemm(Transpose::kNo, Transpose::kNo, panel.group_size, panel.panel_rows, panel.cols, 1.0f, h, panel.cols, panel.error,
+  gemm(Transpose::kNo, Transpose::kNo, panel.group_size, panel.panel_rows, panel.cols, unit, h, panel.cols, panel.error,
        panel.panel_rows, 0.0f, gradient.data(), panel.panel_rows);
   for (int64_t j = 0; j < panel.group_size; ++j) {
-    std::copy_n(h + j * panel.cols + first, panel.group_size, block.begin() + j * panel.group_size);
-    const float added = prepared.damped_diagonal[static_cast<size_t>(first + j)] - h[j * panel.cols + first + j];
-    block[static_cast<size_t>(j * panel.group_size + j)] = prepared.damped_diagonal[static_cast<size_t>(first + j)];
+    for (int64_t k = 0; k < panel.group_size; ++k)
+      block[static_cast<size_t>(j * panel.group_size + k)] = unit * h[j * panel.cols + first + k];
+    const float added =
+        unit * (prepared.damped_diagonal[static_cast<size_t>(first + j)] - h[j * panel.cols + first + j]);
+    block[static_cast<size_t>(j * panel.group_size + j)] =
+        unit * prepared.damped_diagonal[static_cast<size_t>(first + j)];
     for (int64_t row = 0; row < panel.panel_rows; ++row) {
       gradient[static_cast<size_t>(j * panel.panel_rows + row)] +=
           added * panel.error[(first + j) * panel.panel_rows + row];
@@ -182,10 +186,12 @@ std::vector<double> refine_round(const RefinePanel& panel, const PreparedHessian
   std::vector<double> gain(static_cast<size_t>(panel.panel_rows), 0.0);
   std::vector<float> gradient(static_cast<size_t>(panel.group_size * panel.panel_rows));
   std::vector<float> block(static_cast<size_t>(panel.group_size * panel.group_size));
+  const int exponent = std::ilogb(*std::max_element(prepared.damped_diagonal.begin(), prepared.damped_diagonal.end()));
+  const float unit = std::ldexp(1.0f, -exponent);
   GroupLanes group(panel.group_size);
   group.block = block.data();
   for (int64_t first = 0; first < panel.cols; first += panel.group_size) {
-    group_gradient(panel, prepared, first, gradient, block);
+    group_gradient(panel, prepared, first, unit, gradient, block);
     for (int64_t row = 0; row < panel.panel_rows; row += kLanes) {
       load(group, panel, gradient.data(), first, row);
       bool changed = false;
@@ -197,7 +203,7 @@ std::vector<double> refine_round(const RefinePanel& panel, const PreparedHessian
       }
       if (!changed) continue;
       store(group, panel, first, row);
-      for (int l = 0; l < kLanes; ++l) gain[static_cast<size_t>(row + l)] += group.gain[l];
+      for (int l = 0; l < kLanes; ++l) gain[static_cast<size_t>(row + l)] += std::ldexp(group.gain[l], exponent);
     }
   }
   return gain;

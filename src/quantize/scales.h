@@ -1,6 +1,6 @@
 // Rules that choose one bf16 scale per row and group before anything is rounded.
 //
-// weight, target: [rows, cols] row-major f32, finite, magnitude below 2^120 (checked by solve()). Result: bf16 bits
+// weight, target: [rows, cols] row-major f32, finite, magnitude below 2^60 (checked by solve()). Result: bf16 bits
 // [rows, cols / group_size], never zero and never non-finite. Groups are runs of group_size columns in original order.
 #pragma once
 

@@ -11,7 +11,7 @@
 //
 // Deterministic: the same input gives the same bits on one machine, whatever the number of threads (each call is
 // single-threaded; call it for several experts at once). Sizes: rows >= 0, cols a positive multiple of group_size.
-// Errors: kCorrupt when a weight, target or Hessian entry is NaN, infinite or so large that a bf16 scale could overflow
+// Errors: kCorrupt when a weight, target or Hessian entry is NaN, infinite or beyond 2^60
 // (the caller prefixes layer and expert); kInvalidArgument when sizes or options contradict each other.
 #pragma once
 
