@@ -29,35 +29,45 @@ Lanes load_tail(const float* from, int64_t count) {
   return load16(padded);
 }
 
-void accumulate(Lanes& lane, const Lanes& x, const Lanes& w) {
+[[gnu::always_inline]] inline void accumulate(Lanes& lane, const Lanes& x, const Lanes& w) {
   lane.low = _mm256_fmadd_ps(x.low, w.low, lane.low);
   lane.high = _mm256_fmadd_ps(x.high, w.high, lane.high);
 }
 
+// Unrolled by order: the accumulators must stay in registers at any optimisation level.
 template <int T, int R>
 void tile(const MatmulArgs& a, int64_t token, int64_t row) {
   const float* x = a.x + token * a.x_stride;
   const float* w = a.w + row * a.k;
   Lanes lane[T][R];
+#pragma GCC unroll 4
   for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r) lane[t][r] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
   }
   int64_t i = 0;
   for (; i + 16 <= a.k; i += 16) {
     Lanes weight[R];
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r) weight[r] = load16(w + r * a.k + i);
+#pragma GCC unroll 4
     for (int t = 0; t < T; ++t) {
       const Lanes value = load16(x + t * a.x_stride + i);
+#pragma GCC unroll 4
       for (int r = 0; r < R; ++r) accumulate(lane[t][r], value, weight[r]);
     }
   }
   if (i < a.k) {
+#pragma GCC unroll 4
     for (int t = 0; t < T; ++t) {
       const Lanes value = load_tail(x + t * a.x_stride + i, a.k - i);
+#pragma GCC unroll 4
       for (int r = 0; r < R; ++r) accumulate(lane[t][r], value, load_tail(w + r * a.k + i, a.k - i));
     }
   }
+#pragma GCC unroll 4
   for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r) a.y[(token + t) * a.y_stride + row + r] = sum_of_lanes(lane[t][r]);
   }
 }

@@ -14,12 +14,17 @@ float sum_of_lanes(__m512 lane) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+// Inlined and unrolled by order: the accumulators must stay in registers at any optimisation level.
 template <int T, int R>
-void step(__m512 (&lane)[T][R], const float* x, int64_t x_stride, const float* w, int64_t k, __mmask16 mask) {
+[[gnu::always_inline]] inline void step(__m512 (&lane)[T][R], const float* x, int64_t x_stride, const float* w,
+                                        int64_t k, __mmask16 mask) {
   __m512 weight[R];
+#pragma GCC unroll 4
   for (int r = 0; r < R; ++r) weight[r] = _mm512_maskz_loadu_ps(mask, w + r * k);
+#pragma GCC unroll 4
   for (int t = 0; t < T; ++t) {
     const __m512 value = _mm512_maskz_loadu_ps(mask, x + t * x_stride);
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r) lane[t][r] = _mm512_fmadd_ps(value, weight[r], lane[t][r]);
   }
 }
@@ -29,13 +34,17 @@ void tile(const MatmulArgs& a, int64_t token, int64_t row) {
   const float* x = a.x + token * a.x_stride;
   const float* w = a.w + row * a.k;
   __m512 lane[T][R];
+#pragma GCC unroll 4
   for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r) lane[t][r] = _mm512_setzero_ps();
   }
   int64_t i = 0;
   for (; i + 16 <= a.k; i += 16) step<T, R>(lane, x + i, a.x_stride, w + i, a.k, 0xFFFF);
   if (i < a.k) step<T, R>(lane, x + i, a.x_stride, w + i, a.k, static_cast<__mmask16>((1u << (a.k - i)) - 1));
+#pragma GCC unroll 4
   for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r) a.y[(token + t) * a.y_stride + row + r] = sum_of_lanes(lane[t][r]);
   }
 }
