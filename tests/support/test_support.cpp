@@ -17,9 +17,15 @@ const fs::path kSource = TREFOIL_SOURCE_DIR;
 
 }  // namespace
 
-fs::path tiny_k3_dir() { return from_environment("TREFOIL_TINY_K3_DIR", kSource / "models/tiny-k3"); }
-fs::path golden_dir() { return from_environment("TREFOIL_GOLDEN_DIR", kSource / "tests/golden"); }
-fs::path text_dir() { return kSource / "text"; }
+fs::path tiny_k3_dir() {
+  return from_environment("TREFOIL_TINY_K3_DIR", kSource / "models/tiny-k3");
+}
+fs::path golden_dir() {
+  return from_environment("TREFOIL_GOLDEN_DIR", kSource / "tests/golden");
+}
+fs::path text_dir() {
+  return kSource / "text";
+}
 
 fs::path fixture(const std::string& name) {
   const fs::path file = from_environment("TREFOIL_FIXTURE_DIR", kSource.parent_path() / "shared/fixtures") / name;

@@ -37,6 +37,6 @@ class TempDir {
 
 }  // namespace trefoil::testing
 
-#define TREFOIL_NEED_FIXTURE(variable, name)                                   \
-  const std::filesystem::path variable = ::trefoil::testing::fixture(name);    \
+#define TREFOIL_NEED_FIXTURE(variable, name)                                \
+  const std::filesystem::path variable = ::trefoil::testing::fixture(name); \
   if (variable.empty()) GTEST_SKIP() << "fixture " << name << " is not here (set TREFOIL_FIXTURE_DIR)"
