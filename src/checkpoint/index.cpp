@@ -25,7 +25,7 @@ struct Mapping {
 void check_shard_name(std::string_view shard, std::string_view tensor, const std::string& file) {
   const bool plain = is_printable_name(shard) && shard.find_first_of("/\\") == std::string_view::npos &&
                      shard.find("..") == std::string_view::npos && shard != ".";
-  if (!plain) fail(ErrorCode::kCorrupt, "{}: {}: \"{}\" is not a plain file name", file, tensor, shard);
+  if (!plain) fail(ErrorCode::kCorrupt, "{}: {}: {} is not a plain file name", file, tensor, quoted(shard));
 }
 
 // Writers that count in floating point leave "1.6e10"; anything else must be an integer.

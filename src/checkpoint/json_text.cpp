@@ -64,6 +64,15 @@ void append_json_string(std::string& out, std::string_view text) {
   out += '"';
 }
 
+std::string quoted(std::string_view text) {
+  constexpr size_t kLongest = 200;
+  size_t size = std::min(text.size(), kLongest);
+  while (size < text.size() && size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0u) == 0x80u) --size;
+  std::string out;
+  append_json_string(out, text.substr(0, size));
+  return size < text.size() ? out + "..." : out;
+}
+
 bool is_printable_name(std::string_view name) {
   return !name.empty() && std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; });
 }

@@ -40,6 +40,10 @@ class JsonDocument {
 // Appends `text` as a JSON string with quotes. Error(kInvalidArgument) when it is not UTF-8.
 void append_json_string(std::string& out, std::string_view text);
 
+// `text` for a message: as a JSON string, so that control characters of a hostile file never reach a terminal, and cut
+// after 200 bytes.
+std::string quoted(std::string_view text);
+
 // Names of tensors and shards go into messages and files: empty ones and ones with control characters are refused.
 bool is_printable_name(std::string_view name);
 

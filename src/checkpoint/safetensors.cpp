@@ -23,9 +23,9 @@ constexpr std::string_view kMetadataKey = "__metadata__";
 std::map<std::string, std::string> parse_metadata(const JsonDocument& json, element value) {
   std::map<std::string, std::string> metadata;
   for (const auto field : json.object(value, kMetadataKey)) {
-    const std::string_view text = json.string(field.value, fmt::format("{} \"{}\"", kMetadataKey, field.key));
+    const std::string_view text = json.string(field.value, fmt::format("{} {}", kMetadataKey, quoted(field.key)));
     if (!metadata.emplace(field.key, text).second) {
-      fail(ErrorCode::kCorrupt, "{}: {} holds \"{}\" twice", json.subject(), kMetadataKey, field.key);
+      fail(ErrorCode::kCorrupt, "{}: {} holds {} twice", json.subject(), kMetadataKey, quoted(field.key));
     }
   }
   return metadata;
@@ -34,7 +34,7 @@ std::map<std::string, std::string> parse_metadata(const JsonDocument& json, elem
 DType parse_dtype_field(const JsonDocument& json, element value, const std::string& tensor) {
   const std::string_view name = json.string(value, tensor + ": dtype");
   const std::optional<DType> dtype = parse_dtype(name);
-  if (!dtype) fail(ErrorCode::kUnsupported, "{}: {}: unknown dtype \"{}\"", json.subject(), tensor, name);
+  if (!dtype) fail(ErrorCode::kUnsupported, "{}: {}: unknown dtype {}", json.subject(), tensor, quoted(name));
   return *dtype;
 }
 
@@ -85,7 +85,7 @@ TensorInfo parse_tensor(const JsonDocument& json, std::string_view name, element
                                    : field.key == "shape"        ? &shape
                                    : field.key == "data_offsets" ? &offsets
                                                                  : nullptr;
-    if (slot == nullptr) fail(ErrorCode::kCorrupt, "{}: {}: unknown key \"{}\"", json.subject(), name, field.key);
+    if (slot == nullptr) fail(ErrorCode::kCorrupt, "{}: {}: unknown key {}", json.subject(), name, quoted(field.key));
     if (*slot) fail(ErrorCode::kCorrupt, "{}: {}: \"{}\" appears twice", json.subject(), name, field.key);
     *slot = field.value;
   }
