@@ -21,7 +21,9 @@ class FakeModel : public LogitsProvider {
 
   const std::string& label() const override { return label_; }
   int64_t vocab_size() const override { return vocab_; }
-  void start(int64_t /*first_row*/, int64_t num_sequences) override { seen_.assign(static_cast<size_t>(num_sequences), {}); }
+  void start(int64_t /*first_row*/, int64_t num_sequences) override {
+    seen_.assign(static_cast<size_t>(num_sequences), {});
+  }
   void advance(std::span<const std::span<const int32_t>> pieces) override {
     last_.clear();
     for (size_t s = 0; s < pieces.size(); ++s) {

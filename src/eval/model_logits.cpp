@@ -11,7 +11,9 @@ namespace trefoil {
 ModelLogits::ModelLogits(std::string label, const Model& model, const SplitOptions& split)
     : label_(std::move(label)), model_(model), split_(split) {}
 
-int64_t ModelLogits::vocab_size() const { return model_.config().vocab_size; }
+int64_t ModelLogits::vocab_size() const {
+  return model_.config().vocab_size;
+}
 
 void ModelLogits::start(int64_t first_row, int64_t num_sequences) {
   first_row_ = first_row;
@@ -79,7 +81,7 @@ std::vector<float> ModelLogits::logits(int64_t begin, int64_t count) {
       if (next.block != first.block || next.index != first.index + length) break;
       ++length;
     }
-    const std::vector<float> part = run_logits(token, length);
+    std::vector<float> part = run_logits(token, length);
     if (length == count) return part;
     out.insert(out.end(), part.begin(), part.end());
     token += length;

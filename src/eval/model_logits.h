@@ -1,5 +1,5 @@
-// The real LogitsProvider: Kimi-K3's forward pass over a batch of sequences. Holds the residual stream of the last piece
-// and the sequences' states; logits are computed when asked for.
+// The real LogitsProvider: Kimi-K3's forward pass over a batch of sequences. Holds the residual stream of the last
+// piece and the sequences' states; logits are computed when asked for.
 #pragma once
 
 #include <cstdint>

@@ -262,8 +262,8 @@ std::string render(const LineChart& chart) {
   double top = kTop;
   const std::string legend = chart.series.size() > 1 ? draw_legend(chart, &top) : "";
   const double bottom = top + kPlotHeight;
-  const Scale x =
-      make_scale({.title = "", .log = chart.x.log, .from_zero = false, .labels = {}}, ranges.x, kLeft, chart.width - kRight);
+  const Scale x = make_scale({.title = "", .log = chart.x.log, .from_zero = false, .labels = {}}, ranges.x, kLeft,
+                             chart.width - kRight);
   const Scale y = make_scale(chart.y, ranges.y, bottom, top);
   std::string svg = open_svg(chart.width, bottom + kBelow, chart.title) + legend + draw_axes(chart, x, y);
   for (const ChartSeries& series : chart.series) svg += draw_series(series, chart, x, y);
