@@ -3,6 +3,8 @@
 
 #include <string_view>
 
+#include "trefoil/machine.h"  // set_isa_cap
+
 namespace trefoil {
 
 // In ascending order: a higher one implies the lower ones.
@@ -14,9 +16,6 @@ const char* to_string(Isa isa);
 Isa detected_isa();
 // The set in use: detected_isa(), or less after set_isa_cap().
 Isa active_isa();
-// Lowers the cap ("scalar", "avx2", "avx512"), for bisecting. Throws Error(kInvalidArgument) for an unknown name and
-// Error(kUnsupported) when this machine cannot run it. Call before any kernel runs.
-void set_isa_cap(std::string_view name);
 
 // One implementation of a kernel family. Families list theirs best first; the last one runs anywhere.
 template <typename Fn>

@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 
+#include "trefoil/machine.h"  // usable_cpus
+
 namespace trefoil {
 
 class ThreadPool {
@@ -31,8 +33,5 @@ class ThreadPool {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-// The number of CPUs this process may use (affinity mask and cgroup quota respected), at least 1.
-int usable_cpus();
 
 }  // namespace trefoil

@@ -1,1 +1,112 @@
-int main() { return 2; }
+// The `trefoil` program: parses, runs one command, turns errors into one line and an exit code. docs/cli.md.
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <thread>
+
+#include "cli/command.h"
+#include "trefoil/machine.h"
+
+namespace trefoil::cli {
+namespace {
+
+constexpr AddCommand kCommands[] = {add_inspect, add_plan,     add_quantize, add_verify, add_recode,
+                                    add_eval,    add_run,      add_tokenize, add_doctor, add_version};
+
+std::atomic<bool>* stop_flag = nullptr;
+volatile std::sig_atomic_t last_signal = 0;
+
+// The first signal asks the running command to stop cleanly, the second one ends the program at once.
+extern "C" void on_signal(int signal) {
+  if (last_signal != 0) std::_Exit(128 + signal);
+  last_signal = signal;
+  stop_flag->store(true, std::memory_order_relaxed);
+}
+
+void add_common_options(CLI::App& program, Context& context) {
+  program.add_option("--threads", context.threads, "threads to use (default: every CPU this process may use)")
+      ->check(CLI::Range(1, 4096))
+      ->envname("TREFOIL_THREADS");
+  program.add_option("--isa", context.isa, "use no instruction set above this one: scalar, avx2, avx512")
+      ->envname("TREFOIL_ISA");
+  program.add_option("--progress", context.progress_mode, "auto: a line on a terminal, plain lines elsewhere; json; off")
+      ->check(CLI::IsMember({"auto", "json", "off"}))
+      ->envname("TREFOIL_PROGRESS");
+}
+
+int run_command(Context& context) {
+  try {
+    if (!context.isa.empty()) set_isa_cap(context.isa);
+    context.progress = make_progress(context.progress_mode);
+    const int code = context.run();
+    context.progress.reset();
+    return code;
+  } catch (const Error& error) {
+    context.progress.reset();
+    complain(error.what());
+    if (error.code() == ErrorCode::kCancelled && last_signal != 0) return 128 + last_signal;
+    return exit_code_of(error.code());
+  } catch (const std::bad_alloc&) {
+    context.progress.reset();
+    complain("out of memory");
+    return kResources;
+  } catch (const std::exception& error) {
+    context.progress.reset();
+    complain(error.what());
+    return kFailure;
+  }
+}
+
+}  // namespace
+
+int exit_code_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument: return kUsage;
+    case ErrorCode::kCheckFailed: return kCheckFailed;
+    case ErrorCode::kNotFound:
+    case ErrorCode::kCorrupt:
+    case ErrorCode::kUnsupported: return kBadInput;
+    case ErrorCode::kIo:
+    case ErrorCode::kOverBudget: return kResources;
+    case ErrorCode::kCancelled: return kResumable;
+  }
+  return kFailure;
+}
+
+int Context::num_threads() const { return threads > 0 ? threads : usable_cpus(); }
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw Error(ErrorCode::kIo, "cannot write to standard output");
+}
+
+void complain(std::string_view text) {
+  std::fprintf(stderr, "trefoil: %.*s\n", static_cast<int>(text.size()), text.data());
+}
+
+}  // namespace trefoil::cli
+
+int main(int argc, char** argv) {
+  using namespace trefoil::cli;
+  Context context;
+  stop_flag = &context.stop;
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error like any other
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file-size limit
+
+  CLI::App program("Kimi-K3 at three bits: quantize, verify, measure, run.", "trefoil");
+  program.require_subcommand(1);
+  program.fallthrough();
+  program.set_version_flag("--version", TREFOIL_VERSION);
+  add_common_options(program, context);
+  for (const AddCommand add : kCommands) add(program, context);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = program.exit(error);  // prints help or the complaint
+    return code == 0 ? kOk : kUsage;
+  }
+  return run_command(context);
+}

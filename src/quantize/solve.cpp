@@ -32,7 +32,9 @@ void check_values(std::span<const float> values, int64_t cols, const char* what)
   }
 }
 
-void check_input(const SolveInput& input, const PreparedHessian& prepared, const SolveOptions& options) {
+}  // namespace
+
+void check_solve_input(const SolveInput& input, const PreparedHessian& prepared, const SolveOptions& options) {
   if (input.rows < 0 || input.cols <= 0 || input.group_size <= 0 || input.cols % input.group_size != 0) {
     fail(ErrorCode::kInvalidArgument, "matrix [{}, {}] cannot be cut into groups of {}", input.rows, input.cols,
          input.group_size);
@@ -49,6 +51,15 @@ void check_input(const SolveInput& input, const PreparedHessian& prepared, const
   check_values(input.weight, input.cols, "weight");
   check_values(input.target, input.cols, "target weight");
 }
+
+std::vector<float> search_weights(const PreparedHessian& prepared, bool weighted) {
+  std::vector<float> weights = prepared.damped_diagonal;
+  const float largest = *std::max_element(weights.begin(), weights.end());
+  for (float& weight : weights) weight = weighted ? std::max(weight / largest, 1e-20f) : 1.0f;
+  return weights;
+}
+
+namespace {
 
 // What the published recipe changes in the weights before its sweep.
 struct ZeroMask {
@@ -102,7 +113,7 @@ class Solver {
     if (options_.zero_mask) zero_mask_ = apply_zero_mask(prepared_, input_.cols, target);
     start_result(target);
     for (int64_t first = 0; first < input_.rows; first += kPanelRows) solve_panel(target, first);
-    finish_result();
+    measure_errors(input_, prepared_, result_);
     return std::move(result_);
   }
 
@@ -119,8 +130,7 @@ class Solver {
     if (options_.scale_rule == ScaleRule::kMinMax) {
       result_.q.scale = min_max_scales(input_.weight, input_.rows, input_.cols, input_.group_size, input_.num_bits);
     } else {
-      const std::vector<float> equal(static_cast<size_t>(input_.cols), 1.0f);
-      result_.q.scale = search_scales(target, options_.weighted_search ? normalised_diagonal() : equal, input_.rows,
+      result_.q.scale = search_scales(target, search_weights(prepared_, options_.weighted_search), input_.rows,
                                       input_.cols, input_.group_size, input_.num_bits, options_);
     }
     result_.damping_frac_used = prepared_.damping_frac_used;
@@ -128,14 +138,6 @@ class Solver {
     result_.fallback_reason = prepared_.fallback_reason;
     result_.dead_columns = prepared_.dead_columns;
     result_.zero_mask_active = zero_mask_.active && compensates();
-  }
-
-  // Divided by its largest entry, so that tiny or huge activations cannot leave f32 in the search.
-  std::vector<float> normalised_diagonal() const {
-    std::vector<float> weights = prepared_.damped_diagonal;
-    const float largest = *std::max_element(weights.begin(), weights.end());
-    for (float& weight : weights) weight = std::max(weight / largest, 1e-20f);
-    return weights;
   }
 
   void solve_panel(std::span<const float> target, int64_t first) {
@@ -163,7 +165,6 @@ class Solver {
     std::vector<Loss> losses = measure(panel);
     if (compensates() && options_.refine_rounds > 0) losses = refine(panel, std::move(losses));
     for (const Loss& loss : losses) {
-      result_.loss += loss.plain;
       result_.objective += loss.damped;
     }
   }
@@ -243,26 +244,6 @@ class Solver {
     return after;
   }
 
-  void finish_result() {
-    const std::span<const float> target = input_.target.empty() ? input_.weight : input_.target;
-    if (!prepared_.hessian.empty()) {
-      const std::vector<double> energy = row_losses(target, prepared_.hessian, input_.rows, input_.cols);
-      const double total = std::accumulate(energy.begin(), energy.end(), 0.0);
-      result_.relative_error = total > 0 ? result_.loss / total : 0.0;
-    }
-    const std::vector<float> quantized = dequantize(result_.q);
-    double error = 0, weight_energy = 0;
-    for (size_t i = 0; i < quantized.size(); ++i) {
-      const double e = static_cast<double>(input_.weight[i]) - static_cast<double>(quantized[i]);
-      error += e * e;
-      weight_energy += static_cast<double>(input_.weight[i]) * static_cast<double>(input_.weight[i]);
-    }
-    result_.weight_error = weight_energy > 0 ? error / weight_energy : 0.0;
-    if (!std::isfinite(result_.loss) || !std::isfinite(result_.weight_error)) {
-      fail(ErrorCode::kCorrupt, "loss is {}: weights or Hessian are too large for f32", result_.loss);
-    }
-  }
-
   const SolveInput& input_;
   const PreparedHessian& prepared_;
   const SolveOptions& options_;
@@ -271,6 +252,31 @@ class Solver {
 };
 
 }  // namespace
+
+void measure_errors(const SolveInput& input, const PreparedHessian& prepared, SolveResult& result) {
+  const std::span<const float> target = input.target.empty() ? input.weight : input.target;
+  const std::vector<float> quantized = dequantize(result.q);
+  std::vector<float> missed(quantized.size());
+  double error = 0, weight_energy = 0;
+  for (size_t i = 0; i < quantized.size(); ++i) {
+    missed[i] = target[i] - quantized[i];
+    const double e = static_cast<double>(input.weight[i]) - static_cast<double>(quantized[i]);
+    error += e * e;
+    weight_energy += static_cast<double>(input.weight[i]) * static_cast<double>(input.weight[i]);
+  }
+  result.weight_error = weight_energy > 0 ? error / weight_energy : 0.0;
+  if (!prepared.hessian.empty()) {
+    const auto total = [&](std::span<const float> of) {
+      const std::vector<double> losses = row_losses(of, prepared.hessian, input.rows, input.cols);
+      return std::accumulate(losses.begin(), losses.end(), 0.0);
+    };
+    const double energy = total(target);
+    result.loss = total(missed);
+    result.relative_error = energy > 0 ? result.loss / energy : 0.0;
+  }
+  if (!std::isfinite(result.loss) || !std::isfinite(result.weight_error))
+    fail(ErrorCode::kCorrupt, "loss is {}: weights or Hessian are too large for f32", result.loss);
+}
 
 SolveOptions rtn_options() {
   SolveOptions options;
@@ -305,7 +311,7 @@ SolveOptions trefoil_options(double dampening_frac, ScaleSign sign) {
 }
 
 SolveResult solve(const SolveInput& input, const PreparedHessian& prepared, const SolveOptions& options) {
-  check_input(input, prepared, options);
+  check_solve_input(input, prepared, options);
   return Solver(input, prepared, options).run();
 }
 

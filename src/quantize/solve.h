@@ -110,9 +110,19 @@ struct SolveResult {
   int refine_rounds_kept = 0;          // rounds after which the objective of some row was lower
   double objective_before_refine = 0;  // tr(E (H + damping) E^T), f64, after GPTQ; 0 without refinement
   double objective = 0;                // the same for the result
+  double output_error = 0;             // two-sided only: tr(G E H E^T) / tr(G W* H W*^T), both damped
 };
 
 SolveResult solve(const SolveInput& input, const PreparedHessian& prepared, const SolveOptions& options);
+
+// What every solve checks and reports, shared with two_sided.h: Error as above; loss, relative_error and weight_error of
+// result.q.
+void check_solve_input(const SolveInput& input, const PreparedHessian& prepared, const SolveOptions& options);
+void measure_errors(const SolveInput& input, const PreparedHessian& prepared, SolveResult& result);
+
+// Weights of the scale search: the damped diagonal divided by its largest entry, so that tiny or huge activations cannot
+// leave f32; all ones when not `weighted`.
+std::vector<float> search_weights(const PreparedHessian& prepared, bool weighted);
 
 // Both steps for a single Linear. hessian: [cols, cols]; empty means none was collected (identity, reported as such).
 SolveResult solve(const SolveInput& input, std::span<const float> hessian, const SolveOptions& options);

@@ -1,0 +1,54 @@
+// One command of the program: it adds its options to the parser and says what to run. The table of all is in main.cpp.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "trefoil/error.h"
+#include "trefoil/progress.h"
+
+namespace trefoil::cli {
+
+// Exit codes, docs/cli.md.
+enum ExitCode { kOk = 0, kFailure = 1, kUsage = 2, kCheckFailed = 3, kBadInput = 4, kResources = 5, kResumable = 75 };
+
+int exit_code_of(ErrorCode code);
+
+// What every command shares. Filled by the parser before a command runs.
+struct Context {
+  int threads = 0;  // 0: every CPU this process may use
+  std::string isa;  // cap on instruction sets, empty: none
+  std::string progress_mode = "auto";
+  std::atomic<bool> stop{false};             // set by SIGINT and SIGTERM
+  std::unique_ptr<ProgressSink> progress;    // draws on stderr
+  std::function<int()> run;                  // set by the chosen command
+
+  // `threads`, or the number of usable CPUs.
+  int num_threads() const;
+};
+
+using AddCommand = void (*)(CLI::App& program, Context& context);
+
+void add_inspect(CLI::App& program, Context& context);
+void add_plan(CLI::App& program, Context& context);
+void add_quantize(CLI::App& program, Context& context);
+void add_verify(CLI::App& program, Context& context);
+void add_recode(CLI::App& program, Context& context);
+void add_eval(CLI::App& program, Context& context);
+void add_run(CLI::App& program, Context& context);
+void add_tokenize(CLI::App& program, Context& context);
+void add_doctor(CLI::App& program, Context& context);
+void add_version(CLI::App& program, Context& context);
+
+// Prints to stdout and fails loudly when stdout is gone or its disk is full.
+void print(std::string_view text);
+// One line to stderr.
+void complain(std::string_view text);
+
+// A sink that draws on stderr: one redrawn line on a terminal, a line every few seconds otherwise, JSON lines, or nothing.
+std::unique_ptr<ProgressSink> make_progress(const std::string& mode);
+
+}  // namespace trefoil::cli

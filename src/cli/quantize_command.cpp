@@ -1,0 +1,81 @@
+#include <fmt/format.h>
+
+#include "cli/command.h"
+#include "cli/model_argument.h"
+#include "trefoil/quantize.h"
+
+namespace trefoil::cli {
+namespace {
+
+struct QuantizeArguments {
+  std::string model;
+  std::string layers;
+  QuantizeOptions options;
+};
+
+QuantizeOptions::LayerRange parse_layers(const std::string& text) {
+  QuantizeOptions::LayerRange range;
+  char rest = 0;
+  long long begin = 0;
+  long long end = 0;
+  if (std::sscanf(text.c_str(), "%lld:%lld%c", &begin, &end, &rest) != 2 || begin < 0 || end <= begin)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("--layers '{}': expected A:B with 0 <= A < B", text));
+  range.begin = begin;
+  range.end = end;
+  return range;
+}
+
+void add_recipe_options(CLI::App& command, QuantizeOptions& o) {
+  command.add_option("--recipe", o.recipe, "trefoil (default), stock (llm-compressor 0.12.0.1's arithmetic) or rtn")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, QuantizeRecipe>{
+          {"trefoil", QuantizeRecipe::kTrefoil}, {"stock", QuantizeRecipe::kStock}, {"rtn", QuantizeRecipe::kRtn}}));
+  command.add_option("--bits", o.num_bits, "bits of a code")->check(CLI::IsMember({2, 3, 4, 8}))->capture_default_str();
+  command.add_option("--group-size", o.group_size, "input columns that share a scale")->capture_default_str();
+  command.add_option("--dampening-frac", o.dampening_frac, "added to the Hessian's diagonal, of its mean")
+      ->capture_default_str();
+  command.add_option("--actorder", o.actorder, "order of the columns; only static (alias weight)")->capture_default_str();
+  command.add_option("--scales", o.scales, "any: a scale may be negative (default); positive: for readers that need it")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, QuantizeOptions::Scales>{
+          {"any", QuantizeOptions::Scales::kAny}, {"positive", QuantizeOptions::Scales::kPositive}}));
+  command.add_flag("--stock-zero-mask", o.stock_zero_mask, "stock: no error compensation on zero weights, as published");
+}
+
+int run_quantize(Context& context, QuantizeArguments& arguments) {
+  QuantizeOptions& o = arguments.options;
+  o.source = resolve_model(arguments.model);
+  o.threads = context.threads;
+  o.stop = &context.stop;
+  if (!arguments.layers.empty()) o.layers = parse_layers(arguments.layers);
+  const QuantizeSummary summary = quantize(o, context.progress.get());
+  print(summary.markdown);
+  return kOk;
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& program, Context& context) {
+  CLI::App* command = program.add_subcommand("quantize", "MXFP4 experts to calibrated 3-bit, in compressed-tensors format")
+                          ->alias("convert");
+  const auto arguments = std::make_shared<QuantizeArguments>();
+  QuantizeOptions& o = arguments->options;
+  add_model_argument(*command, arguments->model);
+  command->add_option("-o,--output", o.output, "folder to write")->required();
+  command->add_option("--calibration", o.calibration, "JSONL or text files to calibrate on (every recipe but rtn)");
+  command->add_option("--num-calibration-samples", o.num_calibration_samples, "rows of calibration tokens")
+      ->capture_default_str();
+  command->add_option("--max-seq-length", o.max_seq_length, "tokens of a row")->capture_default_str();
+  add_recipe_options(*command, o);
+  command->add_option("--layout", o.layout, "dense (compressed-tensors 0.18 and later, default) or padded (0.17.x)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, QuantizeOptions::Layout>{
+          {"dense", QuantizeOptions::Layout::kDense}, {"padded", QuantizeOptions::Layout::kPadded}}));
+  command->add_option("--numerics", o.numerics, "of the calibration's forward pass: bf16 (default) or f32")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, QuantizeOptions::Numerics>{
+          {"bf16", QuantizeOptions::Numerics::kBf16}, {"f32", QuantizeOptions::Numerics::kF32}}));
+  command->add_option("--seed", o.seed, "which documents in which order; 0 keeps the files' order")->capture_default_str();
+  command->add_option("--layers", arguments->layers, "quantize only decoder layers A:B (B excluded)");
+  command->add_flag("--dry-run", o.dry_run, "check everything and say what would be written, write nothing");
+  command->add_flag("--overwrite", o.overwrite, "replace an output this program wrote");
+  command->callback([&context, arguments] { context.run = [&context, arguments] { return run_quantize(context, *arguments); }; });
+}
+
+}  // namespace trefoil::cli
