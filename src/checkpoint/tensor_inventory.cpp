@@ -103,7 +103,11 @@ std::vector<LinearPart> linear_parts(const ExpertStorage& storage, int64_t out_f
     return {{".weight_packed", DType::kU8, {out_features, in_features / 2}},
             {".weight_scale", DType::kU8, {out_features, groups}}};
   }
-  return {{".weight_packed", DType::kI32, {out_features, packed_words(storage.num_bits, in_features, storage.layout)}},
+  const int bits = storage.num_bits;
+  if (bits != 2 && bits != 3 && bits != 4 && bits != 8) {
+    fail(ErrorCode::kInvalidArgument, "packed integers of {} bits; 2, 3, 4 and 8 are known", bits);
+  }
+  return {{".weight_packed", DType::kI32, {out_features, packed_words(bits, in_features, storage.layout)}},
           {".weight_scale", DType::kBF16, {out_features, groups}},
           {".weight_shape", DType::kI64, {2}}};
 }

@@ -61,8 +61,8 @@ struct LinearPart {
   DType dtype = DType::kU8;
   Shape shape;
 };
-// In the order of the release; weight_shape last. in_features must be a multiple of group_size (Error
-// kInvalidArgument). kPlain is BF16.
+// In the order of the release; weight_shape last. kPlain is BF16. Error(kInvalidArgument) when group_size does not divide
+// in_features, or for packed integers of another width than 2, 3, 4 or 8 bits.
 std::vector<LinearPart> linear_parts(const ExpertStorage& storage, int64_t out_features, int64_t in_features);
 // The sum of their bytes.
 uint64_t linear_bytes(const ExpertStorage& storage, int64_t out_features, int64_t in_features);

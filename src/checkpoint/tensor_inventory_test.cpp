@@ -111,6 +111,7 @@ TEST(TensorInventory, KnowsAnExpertInEveryStorage) {
   EXPECT_EQ(linear_bytes(kInt4, 3584, 3072), 3584u * 384 * 4 + 344'064u + 16);
   EXPECT_EQ(linear_bytes({LinearFormat::kPlain, 16, 0}, 10, 20), 400u);
   EXPECT_THROW(linear_bytes(kDense3, 10, 100), Error);
+  EXPECT_THROW(linear_bytes({LinearFormat::kPackedInt, 5, 64}, 10, 64), Error);
 
   const TensorInventory inventory = tiny_inventory(kDense3);
   const std::string module = "language_model.model.layers.1.block_sparse_moe.experts.31.w2.";
