@@ -142,8 +142,8 @@ std::vector<float> CrossAccumulator::mean() {
   return out;
 }
 
-double shrinkage_lambda(int64_t dim, double effective_tokens) {
-  return static_cast<double>(dim) / (static_cast<double>(dim) + 4.0 * effective_tokens);
+double shrinkage_lambda(int64_t dim, double effective_tokens, double trust) {
+  return static_cast<double>(dim) / (static_cast<double>(dim) + trust * effective_tokens);
 }
 
 void shrink_towards(std::span<float> hessian, std::span<const float> shared, int64_t dim, double lambda) {
@@ -158,11 +158,11 @@ void shrink_towards(std::span<float> hessian, std::span<const float> shared, int
   for (size_t i = 0; i < hessian.size(); ++i) hessian[i] = keep * hessian[i] + take * shared[i];
 }
 
-double dampening_after_shrinkage(double lambda) {
-  return std::max(0.01, 0.2 * lambda);
+double dampening_after_shrinkage(double lambda, double least) {
+  return std::max(least, 0.2 * lambda);
 }
-double dampening_without_target(double lambda) {
-  return std::max(0.01, lambda);
+double dampening_without_target(double lambda, double least) {
+  return std::max(least, lambda);
 }
 
 std::vector<float> mismatch_target(std::span<const float> weight, std::span<const float> cross,

@@ -65,9 +65,9 @@ class CrossAccumulator {
   std::vector<float> sum_;         // [dim, dim]
 };
 
-// The share of a thin expert's Hessian that comes from the shared one: lambda = dim / (dim + 4 n_eff), 1 without
+// The share of a thin expert's Hessian that comes from the shared one: lambda = dim / (dim + trust n_eff), 1 without
 // tokens.
-double shrinkage_lambda(int64_t dim, double effective_tokens);
+double shrinkage_lambda(int64_t dim, double effective_tokens, double trust = 4.0);
 
 // hessian <- (1 - lambda) hessian + lambda (tr hessian / tr shared) shared; `shared` itself when hessian is zero,
 // untouched when shared is zero. Both [dim, dim].
@@ -75,8 +75,8 @@ void shrink_towards(std::span<float> hessian, std::span<const float> shared, int
 
 // Damping as a fraction of the mean diagonal. After shrinking to a shared target (w1, w3) little is left to do; without
 // a target (w2, whose columns mean something else in every expert) the identity has to stand in for one.
-double dampening_after_shrinkage(double lambda);  // max(0.01, 0.2 lambda)
-double dampening_without_target(double lambda);   // max(0.01, lambda)
+double dampening_after_shrinkage(double lambda, double least = 0.01);  // max(least, 0.2 lambda)
+double dampening_without_target(double lambda, double least = 0.01);   // max(least, lambda)
 
 // The mismatch target (GPTAQ, arXiv 2504.02692, in closed form): quantizing W* against the quantized stream's H asks
 // for the outputs that W had on the original stream.

@@ -11,7 +11,6 @@
 #include "base/sha256.h"
 #include "support/test_support.h"
 #include "tokenizer/encode.h"
-#include "tokenizer/tiktoken_file.h"
 #include "tokenizer/utf8.h"
 #include "trefoil/error.h"
 
@@ -103,7 +102,7 @@ TEST(Tokenizer, FirstPartyCasesOnTheRealVocabulary) {
               test["ids"].get<std::vector<int32_t>>())
         << test.dump();
   }
-  const Vocabulary vocabulary(parse_tiktoken(model, "tiktoken.model"), config, "tokenizer_config.json");
+  const Vocabulary vocabulary(model, "tiktoken.model", config, "tokenizer_config.json");
   for (const char* group : {"chunked", "outer"}) {
     for (const Json& test : fixture[group]) {
       EncodeCaps caps;
@@ -200,8 +199,7 @@ TEST(Tokenizer, MarkupTakesTheLongestOfSeveralNames) {
 }
 
 TEST(Tokenizer, CapsNeverTakeASpecialTokenApart) {
-  const Vocabulary toy(parse_tiktoken(toy_ranks({}), "m"), R"({"added_tokens_decoder": {"256": {"content": "<a>"}}})",
-                       "c");
+  const Vocabulary toy(toy_ranks({}), "m", R"({"added_tokens_decoder": {"256": {"content": "<a>"}}})", "c");
   for (int64_t cap = 1; cap < 9; ++cap) {
     EncodeCaps caps;
     caps.max_slice = cap;

@@ -70,6 +70,23 @@ RawShard filtered(const RawShard& shard, const std::function<bool(const std::str
   return result;
 }
 
+// The router scores one row an expert: the shard with the first `experts` of them.
+RawShard with_cut_router(const RawShard& shard, int64_t experts) {
+  RawShard result;
+  if (shard.header.contains("__metadata__")) result.header["__metadata__"] = shard.header["__metadata__"];
+  for (const std::string& name : names_in_file_order(shard.header)) {
+    Json entry = shard.header[name];
+    const auto begin = entry["data_offsets"][0].get<size_t>();
+    auto size = entry["data_offsets"][1].get<size_t>() - begin;
+    if (name.find(".block_sparse_moe.gate.") != std::string::npos) {
+      size = size / entry["shape"][0].get<size_t>() * static_cast<size_t>(experts);
+      entry["shape"][0] = experts;
+    }
+    append(result, name, entry, shard.data.substr(begin, size));
+  }
+  return result;
+}
+
 // The number after `word` in `name`, or -1.
 int64_t number_after(const std::string& name, const std::string& word) {
   const size_t at = name.find(word);
@@ -167,7 +184,7 @@ void write_cut_model(const fs::path& folder, int64_t layers, int64_t experts) {
       return number_after(tensor, "model.layers.") < layers &&
              number_after(tensor, ".block_sparse_moe.experts.") < experts;
     });
-    if (!cut.data.empty()) write_raw_shard(folder / name, cut);
+    if (!cut.data.empty()) write_raw_shard(folder / name, with_cut_router(cut, experts));
   }
   edit_json(folder, "config.json", [&](Json& config) {
     Json& text = config["text_config"];

@@ -1,0 +1,110 @@
+// The `quantize` command as a library: a Kimi-K3 checkpoint with MXFP4 routed experts in, a calibrated pack-quantized
+// checkpoint out. docs/quantization.md says what the recipes do, docs/formats.md what the output folder holds.
+//
+// Promises
+//   - Only routed experts change. Every other tensor, and every side file except config.json, is byte-identical.
+//   - Nothing appears under a final name before everything was written, re-opened and checked: an error, a full disk or
+//   a
+//     stop leaves the output folder as it was.
+//   - The same source, options and calibration give the same shards, byte for byte, whatever the number of threads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trefoil/error.h"
+#include "trefoil/progress.h"
+
+namespace trefoil {
+
+// How codes and scales are chosen.
+//   kTrefoil  the default: routed tokens weighted by what they do to the output, shrunk Hessians, signed scales, w2
+//   behind
+//             quantized w1 and w3, refinement rounds kept where the exact loss drops
+//   kStock    the published recipe, as llm-compressor 0.12.0.1 runs it
+//   kRtn      round to nearest with the published recipe's scales; reads no text
+enum class QuantizeRecipe { kTrefoil, kStock, kRtn };
+const char* to_string(QuantizeRecipe recipe);
+
+// The knobs of the trefoil recipe. The defaults are the recipe; docs/quantization.md says what each was measured to do.
+struct TrefoilTuning {
+  double shrinkage = 4.0;  // k in lambda = d / (d + k n_eff), d the input width; a large k means no shrinkage
+  double target_alpha =
+      0.25;  // how far the target moves to undo the drift of the inputs, in [0, 1]; 0 needs no second stream
+  double target_min_tokens =
+      4;                       // n_eff per input column below which the target stays where it is: it would follow noise
+  int refine_rounds = 3;       // rounds of scale update and code descent, each kept only if the exact loss drops
+  bool gate_weighting = true;  // weight token t by p^2 / rms(u_t)^2 instead of 1
+  bool w2_sequential = true;   // w2 sees the outputs of the quantized w1 and w3 instead of the original ones
+  bool operator==(const TrefoilTuning&) const = default;
+};
+
+struct QuantizeOptions {
+  enum class Layout { kDense, kPadded };  // compressed-tensors 0.18 and later | 0.17.x
+  enum class Scales { kAny, kPositive };  // kAny lets the trefoil recipe choose negative scales
+  enum class Numerics { kBf16, kF32 };    // of the calibration's forward pass
+  struct LayerRange {                     // decoder layers [begin, end)
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+
+  std::filesystem::path source;
+  std::filesystem::path output;
+  std::vector<std::filesystem::path> calibration;  // JSONL or text; none for kRtn
+  int64_t num_calibration_samples = 512;           // rows; fewer when the text is shorter, and the report says so
+  int64_t max_seq_length = 2048;                   // tokens of every row
+
+  QuantizeRecipe recipe = QuantizeRecipe::kTrefoil;
+  int num_bits = 3;                 // 2, 3, 4 or 8
+  int64_t group_size = 64;          // must divide both input widths of an expert
+  double dampening_frac = 0.01;     // of the mean Hessian diagonal
+  std::string actorder = "static";  // "static" (alias "weight"); every other order is refused by name
+  Layout layout = Layout::kDense;
+  Scales scales = Scales::kAny;
+  bool stock_zero_mask = false;  // kStock: no error compensation on zero weights, as 0.12.0.1 does
+  TrefoilTuning tuning;          // kTrefoil
+
+  uint64_t seed = 0;  // which documents, in which order
+  int threads = 0;    // 0: every CPU this process may use
+  Numerics numerics = Numerics::kBf16;
+
+  // Stop after layer end - 1 and quantize only these. The output is then a part, not a checkpoint: the shards that hold
+  // these layers and the report, without index and config.json.
+  std::optional<LayerRange> layers;
+  bool dry_run = false;  // every check and the sizes; writes nothing
+  // Replace an output this program wrote. Without it a folder that is not empty is refused; with it too, if it holds
+  // files that are not part of such an output.
+  bool overwrite = false;
+
+  const std::atomic<bool>* stop = nullptr;  // set it to make quantize() throw Error(kCancelled) soon
+};
+
+// What was done, or with dry_run would be.
+struct QuantizeSummary {
+  uint64_t source_bytes = 0;   // tensor bytes of the source
+  uint64_t output_bytes = 0;   // tensor bytes of the output
+  double bits_per_weight = 0;  // of the routed experts, scales included
+  int64_t calibration_rows = 0;
+  int64_t calibration_tokens = 0;
+  int64_t layers = 0;        // MoE layers quantized
+  int64_t matrices = 0;      // Linears quantized
+  int64_t fallbacks = 0;     // Linears that did not get the recipe's own treatment; the report lists them
+  int64_t thin_experts = 0;  // experts with fewer tokens than input columns
+  int64_t experts_without_tokens = 0;
+  double relative_error_w1 = 0;  // mean over experts of loss / loss of an all-zero weight
+  double relative_error_w2 = 0;
+  double relative_error_w3 = 0;
+  double seconds = 0;
+  std::string markdown;  // the summary that goes into the model card
+};
+
+// Does it all. Errors: kInvalidArgument for options that contradict each other or the source, before any work;
+// kUnsupported / kCorrupt / kNotFound for a source that cannot be quantized, naming the field or tensor; kOverBudget
+// when the disk is too small; kIo; kCancelled. `progress` may be null.
+QuantizeSummary quantize(const QuantizeOptions& options, ProgressSink* progress = nullptr);
+
+}  // namespace trefoil

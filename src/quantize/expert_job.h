@@ -1,0 +1,39 @@
+// One routed expert: decode its MXFP4 weights, form Hessians from the tokens it sees, solve w1, w3 and w2, and run the
+// result on those tokens. Single-threaded and pure, so that experts can be done side by side in any order.
+// docs/quantization.md, "One expert".
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "checkpoint/model_config.h"
+#include "quantize/report.h"
+#include "quantize/shard_writer.h"
+#include "quantize/token_lists.h"
+
+namespace trefoil {
+
+// What the experts of one layer have in common.
+struct LayerInputs {
+  const Checkpoint* source = nullptr;
+  const ModelConfig* config = nullptr;
+  const QuantizeOptions* options = nullptr;
+  int64_t layer = 0;
+  std::span<const float> latent;           // [tokens, latent] of the quantized stream
+  std::span<const float> original_latent;  // the same tokens of the original stream; empty without a mismatch target
+  std::span<const float> shared_hessian;   // [latent, latent] of all tokens; empty unless the recipe shrinks towards it
+};
+
+struct ExpertResult {
+  std::array<EncodedLinear, 3> encoded;  // by ExpertPart
+  std::array<MatrixRecord, 3> record;    // by ExpertPart
+  std::vector<float> output;             // [tokens of the expert, latent] of the quantized expert; empty under kRtn
+};
+
+// Error(kCorrupt) naming layer, expert and matrix when weights do not decode or inputs are not finite.
+ExpertResult quantize_expert(const LayerInputs& inputs, int64_t expert, const RoutedExpert& stored,
+                             const ExpertTokens& tokens);
+
+}  // namespace trefoil

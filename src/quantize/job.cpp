@@ -1,0 +1,204 @@
+// quantize(): checks everything that can be checked at once, walks the layers, writes, reads back, publishes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "quantize/calibration.h"
+#include "quantize/linalg.h"
+#include "quantize/output_check.h"
+#include "quantize/output_folder.h"
+#include "quantize/provenance.h"
+#include "quantize/recipe.h"
+#include "quantize/report.h"
+#include "quantize/walk.h"
+
+namespace trefoil {
+namespace {
+
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr const char* kConfigFile = "config.json";
+constexpr const char* kRecipeFile = "recipe.yaml";
+constexpr const char* kReportFile = "quantization_report.json";
+constexpr const char* kSumsFile = "SHA256SUMS";
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+class QuantizeJob {
+ public:
+  QuantizeJob(const QuantizeOptions& options, ProgressSink& progress) : options_(options), progress_(progress) {}
+
+  QuantizeSummary run() {
+    const auto start = std::chrono::steady_clock::now();
+    look_at_source();
+    plan_output();
+    OutputFolder output(options_.output, options_.source, files_, options_.overwrite);
+    output.require_space(bytes_needed());
+    load_text();
+    if (!options_.dry_run) {
+      output.begin();
+      quantize_into(output.staging());
+    }
+    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (!options_.dry_run) {
+      complete(output.staging());
+      output.publish(last_file());
+    }
+    QuantizeSummary summary = summarize(report_);
+    summary.markdown = report_markdown(report_);
+    return summary;
+  }
+
+ private:
+  bool is_partial() const { return options_.layers.has_value(); }
+  std::string last_file() const { return is_partial() ? kReportFile : has_index_ ? kIndexFile : kConfigFile; }
+
+  // Everything about the source that can be wrong, before any work.
+  void look_at_source() {
+    config_ = load_model_config(options_.source);
+    source_ = std::make_shared<const Checkpoint>(Checkpoint::open(options_.source));
+    has_index_ = fs::exists(options_.source / kIndexFile);
+    layers_ = find_routed_experts(*source_, config_);
+    if (options_.layers) keep_layers(*options_.layers);
+  }
+
+  void keep_layers(const QuantizeOptions::LayerRange& range) {
+    if (range.end > config_.num_hidden_layers) {
+      fail(ErrorCode::kInvalidArgument, "layers {}:{}: the model has layers 0 to {}", range.begin, range.end,
+           config_.num_hidden_layers - 1);
+    }
+    std::erase_if(layers_, [&](const MoeLayer& moe) { return moe.layer < range.begin || moe.layer >= range.end; });
+    if (layers_.empty())
+      fail(ErrorCode::kInvalidArgument, "layers {}:{}: none of them has routed experts", range.begin, range.end);
+  }
+
+  void plan_output() {
+    plans_ = plan_shards(*source_, layers_, encoding_of(options_));
+    if (is_partial()) std::erase_if(plans_, [](const ShardPlan& plan) { return plan.layers.empty(); });
+    for (const ShardPlan& plan : plans_) {
+      files_.push_back(plan.file);
+      report_.output_tensor_bytes += plan.tensor_bytes();
+    }
+    if (!is_partial()) {
+      side_files_ = side_files_of(options_.source);
+      std::erase_if(side_files_, [](const std::string& name) {
+        return name == kConfigFile || name == kRecipeFile || name == kReportFile || name == kSumsFile;
+      });
+      files_.insert(files_.end(), side_files_.begin(), side_files_.end());
+      card_file_ = contains(side_files_, "README.md") ? "MODEL_CARD.md" : "README.md";
+      if (contains(side_files_, card_file_)) card_file_ = "QUANTIZATION.md";
+      files_.insert(files_.end(), {kConfigFile, card_file_, kRecipeFile});
+      if (has_index_) files_.push_back(kIndexFile);
+    }
+    files_.insert(files_.end(), {kReportFile, kSumsFile});
+    report_.bits_per_weight = bits_per_weight();
+  }
+
+  double bits_per_weight() const {
+    uint64_t bytes = 0, weights = 0;
+    const ExpertEncoding encoding = encoding_of(options_);
+    for (const StoredLinear& linear : layers_.front().experts.front().linear) {
+      const int64_t row_bytes = packed_words(encoding.num_bits, linear.in_features, encoding.layout) * 4 +
+                                linear.in_features / encoding.group_size * 2;
+      bytes += static_cast<uint64_t>(linear.out_features * row_bytes);
+      weights += static_cast<uint64_t>(linear.out_features * linear.in_features);
+    }
+    return 8.0 * static_cast<double>(bytes) / static_cast<double>(weights);
+  }
+
+  // Tensors, headers, side files and the report. A name in a header costs its length and about 100 bytes; a matrix in
+  // the report about 400.
+  uint64_t bytes_needed() const {
+    uint64_t bytes = report_.output_tensor_bytes + (1u << 20);
+    for (const ShardPlan& plan : plans_) {
+      bytes += data_alignment(encoding_of(options_).layout);
+      for (const ShardTensor& tensor : plan.tensors) bytes += 2 * tensor.plan.name.size() + 600;
+    }
+    for (const std::string& name : side_files_) bytes += fs::file_size(options_.source / name);
+    return bytes + 8 * static_cast<uint64_t>(options_.num_calibration_samples * options_.max_seq_length);
+  }
+
+  void load_text() {
+    if (const std::optional<std::string> wrong = linalg_self_test()) {
+      fail(ErrorCode::kUnsupported, "the linear algebra library computes wrong results on this machine: {}", *wrong);
+    }
+    threads_ = options_.threads > 0 ? options_.threads : usable_cpus();
+    report_.options = options_;
+    report_.environment = describe_environment(threads_);
+    report_.source = describe_source(*source_);
+    report_.latent = config_.routed_expert_hidden_size;
+    report_.inner = config_.moe_intermediate_size;
+    if (options_.recipe == QuantizeRecipe::kRtn) return;
+    progress_.update("reading calibration text", 0, 0);
+    report_.calibration = load_calibration(options_.source, config_, options_.calibration,
+                                           options_.num_calibration_samples, options_.max_seq_length, options_.seed);
+    const auto rows = static_cast<int64_t>(report_.calibration.rows.size());
+    if (rows < options_.num_calibration_samples) {
+      progress_.note(fmt::format("the calibration text fills {} of {} rows of {} tokens", rows,
+                                 options_.num_calibration_samples, options_.max_seq_length));
+    }
+  }
+
+  void quantize_into(const fs::path& staging) {
+    ThreadPool pool(threads_);
+    ShardWriter writer(*source_, plans_, encoding_of(options_).layout, staging);
+    report_.layers = walk({source_, config_, options_, layers_, report_.calibration, pool, writer, progress_});
+    progress_.update("copying unchanged shards", 0, 0);
+    writer.write_untouched();
+  }
+
+  // Everything but the shards, and the check that what is there is a checkpoint.
+  void complete(const fs::path& staging) {
+    write_text_file(staging / kReportFile, report_json(report_));
+    progress_.update("checking the output", 0, 0);
+    if (is_partial()) {
+      check_shards(staging, plans_);
+    } else {
+      for (const std::string& name : side_files_) {
+        make_folder((staging / name).parent_path());
+        copy_file_atomic(options_.source / name, staging / name);
+      }
+      const fs::path config = options_.source / kConfigFile;
+      write_text_file(staging / kConfigFile,
+                      write_quantized_config(read_text_file(config), config_of(options_), config.string()));
+      write_text_file(staging / kRecipeFile, recipe_yaml(options_));
+      write_text_file(staging / card_file_, model_card(report_));
+      if (has_index_) write_text_file(staging / kIndexFile, write_index(index_of(plans_)));
+      check_output(staging, plans_, layers_, encoding_of(options_));
+    }
+    progress_.update("hashing the output", 0, 0);
+    std::vector<std::string> hashed = files_;
+    std::erase(hashed, kSumsFile);
+    std::sort(hashed.begin(), hashed.end());
+    write_text_file(staging / kSumsFile, sha256_sums(staging, hashed));
+  }
+
+  const QuantizeOptions& options_;
+  ProgressSink& progress_;
+  std::shared_ptr<const Checkpoint> source_;
+  ModelConfig config_;
+  bool has_index_ = false;
+  std::vector<MoeLayer> layers_;  // to quantize
+  std::vector<ShardPlan> plans_;  // to write
+  std::vector<std::string> side_files_;
+  std::vector<std::string> files_;  // of the output
+  std::string card_file_;
+  int threads_ = 1;
+  QuantizeReport report_;
+};
+
+}  // namespace
+
+QuantizeSummary quantize(const QuantizeOptions& options, ProgressSink* progress) {
+  check_options(options);
+  ProgressSink silent;
+  QuantizeJob job(options, progress != nullptr ? *progress : silent);
+  return job.run();
+}
+
+}  // namespace trefoil

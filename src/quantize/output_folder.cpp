@@ -1,0 +1,141 @@
+#include "quantize/output_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace trefoil {
+namespace {
+
+constexpr std::string_view kStagingName = ".trefoil-quantize";
+// A folder that holds this file was written here.
+constexpr std::string_view kOurMark = "quantization_report.json";
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+
+bool same_folder(const fs::path& a, const fs::path& b) {
+  std::error_code ignored;
+  return fs::equivalent(a, b, ignored);
+}
+
+// Files only: an empty folder inside, such as lost+found, is no reason to refuse.
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry :
+       fs::recursive_directory_iterator(folder, fs::directory_options::skip_permission_denied)) {
+    if (!entry.is_directory()) names.push_back(entry.path().lexically_relative(folder).string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool is_staged(const std::string& name) {
+  return name.starts_with(kStagingName);
+}
+
+// Why `folder` may not be written to; empty when it may.
+std::string refusal(const fs::path& folder, const std::vector<std::string>& files, bool overwrite) {
+  const std::vector<std::string> present = names_in(folder);
+  if (present.empty()) return "";
+  const bool interrupted = std::all_of(present.begin(), present.end(), is_staged);
+  if (!overwrite) {
+    return interrupted ? "it holds an interrupted run; --overwrite starts again"
+                       : "it is not empty; --overwrite replaces an earlier output";
+  }
+  if (!interrupted && std::find(present.begin(), present.end(), kOurMark) == present.end()) {
+    return fmt::format("it is not empty and holds no {}, so it is not an output to overwrite", kOurMark);
+  }
+  for (const std::string& name : present) {
+    if (!is_staged(name) && std::find(files.begin(), files.end(), name) == files.end()) {
+      return fmt::format("it holds {}, which this output would not replace", name);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+OutputFolder::OutputFolder(fs::path folder, const fs::path& source, std::vector<std::string> files, bool overwrite)
+    : folder_(std::move(folder)), staging_(folder_ / kStagingName), files_(std::move(files)) {
+  if (folder_.empty()) fail(ErrorCode::kInvalidArgument, "no output folder given");
+  if (!fs::exists(folder_)) return;
+  if (!fs::is_directory(folder_)) fail(ErrorCode::kInvalidArgument, "output {}: not a folder", folder_.string());
+  if (same_folder(folder_, source)) fail(ErrorCode::kInvalidArgument, "output {}: is the source", folder_.string());
+  const std::string reason = refusal(folder_, files_, overwrite);
+  if (!reason.empty()) fail(ErrorCode::kInvalidArgument, "output {}: {}", folder_.string(), reason);
+}
+
+OutputFolder::~OutputFolder() {
+  if (!staging_exists_) return;
+  std::error_code ignored;
+  fs::remove_all(staging_, ignored);
+  if (created_folder_) fs::remove(folder_, ignored);  // only if empty
+}
+
+void OutputFolder::require_space(uint64_t bytes) const {
+  fs::path existing = fs::absolute(folder_).lexically_normal();
+  while (!fs::exists(existing) && existing.has_relative_path()) existing = existing.parent_path();
+  std::error_code error;
+  const fs::space_info space = fs::space(existing, error);
+  if (error) fail(ErrorCode::kIo, "{}: cannot ask for free space: {}", existing.string(), error.message());
+  if (space.available < bytes) {
+    fail(ErrorCode::kOverBudget, "output {}: {} free, {} needed", folder_.string(), format_gb(space.available),
+         format_gb(bytes));
+  }
+}
+
+void OutputFolder::begin() {
+  created_folder_ = !fs::exists(folder_);
+  make_folder(folder_);
+  std::error_code ignored;
+  fs::remove_all(staging_, ignored);
+  staging_exists_ = true;
+  make_folder(staging_);
+}
+
+void OutputFolder::publish(std::string_view last) {
+  std::vector<std::string> order = files_;
+  std::stable_partition(order.begin(), order.end(), [&](const std::string& name) { return name != last; });
+  // An index of an earlier output must not name the shards of this one.
+  std::error_code ignored;
+  fs::remove(folder_ / kIndexName, ignored);
+  for (const std::string& name : order) {
+    const fs::path to = folder_ / name;
+    if (name == last) {
+      copy_file_atomic(staging_ / name, to);  // syncs the folder, and with it the renames before
+      continue;
+    }
+    make_folder(to.parent_path());
+    std::error_code error;
+    fs::rename(staging_ / name, to, error);
+    if (error)
+      fail(ErrorCode::kIo, "cannot rename {} to {}: {}", (staging_ / name).string(), to.string(), error.message());
+  }
+  fs::remove_all(staging_, ignored);
+  staging_exists_ = false;
+}
+
+std::vector<std::string> side_files_of(const fs::path& folder) {
+  std::vector<std::string> files;
+  for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {
+    if (entry->is_directory()) {
+      if (entry->path().filename().string().starts_with(".")) entry.disable_recursion_pending();
+      continue;
+    }
+    if (!entry->is_regular_file() || entry->path().extension() == ".safetensors") continue;
+    std::string relative = entry->path().lexically_relative(folder).string();
+    if (relative != kIndexName) files.push_back(std::move(relative));
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string sha256_sums(const fs::path& folder, const std::vector<std::string>& files) {
+  std::string sums;
+  for (const std::string& name : files) sums += fmt::format("{}  {}\n", sha256_of_file(folder / name), name);
+  return sums;
+}
+
+}  // namespace trefoil

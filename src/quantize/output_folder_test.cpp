@@ -1,0 +1,130 @@
+#include "quantize/output_folder.h"
+
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+#include "support/test_support.h"
+
+namespace trefoil {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::read_text;
+using testing::TempDir;
+using testing::write_text;
+
+const std::vector<std::string> kFiles = {"a.safetensors", "code/model.py", "quantization_report.json", "index"};
+
+std::string refusal_of(const fs::path& folder, const fs::path& source, bool overwrite) {
+  try {
+    OutputFolder output(folder, source, kFiles, overwrite);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "";
+}
+
+void fill(const fs::path& staging, const std::string& content) {
+  for (const std::string& name : kFiles) {
+    make_folder((staging / name).parent_path());
+    write_text(staging / name, content);
+  }
+}
+
+void write_output(const fs::path& folder, const fs::path& source, const std::string& content, bool overwrite) {
+  OutputFolder output(folder, source, kFiles, overwrite);
+  output.begin();
+  fill(output.staging(), content);
+  output.publish("index");
+}
+
+TEST(OutputFolder, PublishesEveryFileAndLeavesNoStaging) {
+  TempDir temp;
+  const fs::path folder = temp.path() / "new" / "out";
+  write_output(folder, temp.path(), "one", false);
+  for (const std::string& name : kFiles) EXPECT_EQ(read_text(folder / name), "one") << name;
+  EXPECT_FALSE(fs::exists(folder / ".trefoil-quantize"));
+}
+
+TEST(OutputFolder, AnAbandonedRunLeavesNothing) {
+  TempDir temp;
+  const fs::path folder = temp.path() / "out";
+  {
+    OutputFolder output(folder, temp.path(), kFiles, false);
+    EXPECT_FALSE(fs::exists(folder)) << "checking must not write";
+    output.begin();
+    fill(output.staging(), "half");
+  }
+  EXPECT_FALSE(fs::exists(folder));
+}
+
+TEST(OutputFolder, AnAbandonedRunKeepsAFolderThatWasThere) {
+  TempDir temp;
+  const fs::path folder = temp.path() / "out";
+  make_folder(folder);
+  {
+    OutputFolder output(folder, temp.path(), kFiles, false);
+    output.begin();
+  }
+  EXPECT_TRUE(fs::is_empty(folder));
+}
+
+TEST(OutputFolder, RefusesTheSourceAndForeignFiles) {
+  TempDir temp;
+  EXPECT_THAT(refusal_of(temp.path() / ".", temp.path(), true), HasSubstr("is the source"));
+  const fs::path folder = temp.path() / "out";
+  make_folder(folder);
+  write_text(folder / "thesis.txt", "years of work");
+  EXPECT_THAT(refusal_of(folder, temp.path(), false), HasSubstr("not empty"));
+  EXPECT_THAT(refusal_of(folder, temp.path(), true), HasSubstr("not an output"));
+  EXPECT_THAT(refusal_of(folder / "thesis.txt", temp.path(), true), HasSubstr("not a folder"));
+}
+
+TEST(OutputFolder, OverwritesAnOutputOnlyWhenAskedAndOnlyWhatItReplaces) {
+  TempDir temp;
+  const fs::path folder = temp.path() / "out";
+  write_output(folder, temp.path(), "one", false);
+  EXPECT_THAT(refusal_of(folder, temp.path(), false), HasSubstr("--overwrite"));
+  write_output(folder, temp.path(), "two", true);
+  EXPECT_EQ(read_text(folder / "code/model.py"), "two");
+  write_text(folder / "notes.txt", "mine");
+  EXPECT_THAT(refusal_of(folder, temp.path(), true), HasSubstr("notes.txt"));
+}
+
+TEST(OutputFolder, AnInterruptedRunMayBeStartedAgain) {
+  TempDir temp;
+  const fs::path folder = temp.path() / "out";
+  make_folder(folder / ".trefoil-quantize");
+  write_text(folder / ".trefoil-quantize" / "a.safetensors", "half");
+  EXPECT_THAT(refusal_of(folder, temp.path(), false), HasSubstr("interrupted"));
+  EXPECT_EQ(refusal_of(folder, temp.path(), true), "");
+}
+
+TEST(OutputFolder, RefusesADiskThatIsTooSmall) {
+  TempDir temp;
+  const OutputFolder output(temp.path() / "a" / "b", "/nowhere", kFiles, false);
+  output.require_space(1);
+  EXPECT_THROW(output.require_space(uint64_t{1} << 62), Error);
+}
+
+TEST(OutputFolder, SideFilesAreEverythingButWeightsAndTheIndex) {
+  TempDir temp;
+  for (const char* name :
+       {"config.json", "m.safetensors", "model.safetensors.index.json", ".gitattributes", "code/a.py", ".git/HEAD"}) {
+    make_folder((temp.path() / name).parent_path());
+    write_text(temp.path() / name, "x");
+  }
+  EXPECT_THAT(side_files_of(temp.path()), ElementsAre(".gitattributes", "code/a.py", "config.json"));
+}
+
+TEST(OutputFolder, SumsReadAsSha256sumWritesThem) {
+  TempDir temp;
+  write_text(temp.path() / "abc", "abc");
+  EXPECT_EQ(sha256_sums(temp.path(), {"abc"}),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  abc\n");
+}
+
+}  // namespace
+}  // namespace trefoil

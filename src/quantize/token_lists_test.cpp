@@ -1,0 +1,63 @@
+#include "quantize/token_lists.h"
+
+#include <gmock/gmock.h>
+
+namespace trefoil {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::FloatEq;
+using ::testing::IsEmpty;
+
+// Three tokens, two experts each of four; expert 2 sees none.
+Routing three_tokens() {
+  Routing routing;
+  routing.tokens = 3;
+  routing.top_k = 2;
+  routing.expert = {0, 3, 0, 1, 1, 3};
+  routing.weight = {0.75f, 0.25f, 0.5f, 0.5f, 0.125f, 0.875f};
+  return routing;
+}
+
+TEST(TokenLists, EveryRoutedPairAppearsOnceWithItsGate) {
+  const std::vector<ExpertTokens> experts = tokens_by_expert(three_tokens(), 4);
+  ASSERT_EQ(experts.size(), 4u);
+  EXPECT_THAT(experts[0].token, ElementsAre(0, 1));
+  EXPECT_THAT(experts[0].gate, ElementsAre(0.75f, 0.5f));
+  EXPECT_THAT(experts[1].token, ElementsAre(1, 2));
+  EXPECT_THAT(experts[2].token, IsEmpty());
+  EXPECT_THAT(experts[3].gate, ElementsAre(0.25f, 0.875f));
+  EXPECT_THAT(experts[3].weight, ElementsAre(1.0f, 1.0f));
+}
+
+TEST(TokenLists, WeightsAreGateSquaredOverTheSquaredNormWithMeanOne) {
+  std::vector<ExpertTokens> experts = tokens_by_expert(three_tokens(), 4);
+  const std::vector<float> sum = {1, 1, 2, 2, 0, 0};  // mean squares 1, 4, 0
+  weigh_by_effect(experts, sum, 2, 1.0);
+  // expert 0: 0.5625 / 2 and 0.25 / 5, scaled by 2 / (their sum)
+  const double a = 0.5625 / 2, b = 0.25 / 5;
+  EXPECT_THAT(experts[0].weight,
+              ElementsAre(FloatEq(static_cast<float>(2 * a / (a + b))), FloatEq(static_cast<float>(2 * b / (a + b)))));
+  EXPECT_THAT(experts[2].weight, IsEmpty());
+}
+
+TEST(TokenLists, GatesOfZeroLeaveEqualWeights) {
+  Routing routing = three_tokens();
+  for (float& weight : routing.weight) weight = 0;
+  std::vector<ExpertTokens> experts = tokens_by_expert(routing, 4);
+  weigh_by_effect(experts, std::vector<float>(6, 1.0f), 2, 1e-5);
+  EXPECT_THAT(experts[0].weight, ElementsAre(1.0f, 1.0f));
+}
+
+TEST(TokenLists, ScatterUndoesGatherUpToTheGate) {
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  const std::vector<ExpertTokens> experts = tokens_by_expert(three_tokens(), 4);
+  const std::vector<float> rows = gather_rows(values, 2, experts[3].token);
+  EXPECT_THAT(rows, ElementsAre(1, 2, 5, 6));
+  std::vector<float> sum(6, 10.0f);
+  scatter_add(experts[3], rows, 2, sum);
+  EXPECT_THAT(sum, ElementsAre(10.25f, 10.5f, 10.0f, 10.0f, 14.375f, 15.25f));
+}
+
+}  // namespace
+}  // namespace trefoil
