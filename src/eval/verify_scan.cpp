@@ -20,6 +20,25 @@ bool name_less(const ScannedTensor& a, const ScannedTensor& b) {
 
 }  // namespace
 
+std::vector<std::string> side_files_in(const fs::path& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    const fs::path name = it->path().filename();
+    if (it->is_directory(ignored)) {
+      if (name.string().starts_with(".")) it.disable_recursion_pending();
+      continue;
+    }
+    std::string path = it->path().lexically_relative(folder).string();
+    const bool is_side_file = it->is_regular_file(ignored) && name.extension() != ".safetensors" && path != kIndexFile;
+    if (is_side_file) files.push_back(std::move(path));
+  }
+  if (error) fail(ErrorCode::kIo, "{}: cannot list the folder: {}", folder.string(), error.message());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 FolderScan::FolderScan(const fs::path& folder) : folder_(folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) fail(ErrorCode::kNotFound, "{}: not a folder", folder.string());
@@ -52,14 +71,10 @@ void FolderScan::scan_files() {
     if (!it->is_regular_file(ignored)) continue;
     const std::string name = it->path().filename().string();
     const auto known = shards.find(name);
-    if (known != shards.end() || name.ends_with(".safetensors")) {
-      shards[name].in_folder = true;
-    } else if (name != kIndexFile) {
-      side_files_.push_back(name);
-    }
+    if (known != shards.end() || name.ends_with(".safetensors")) shards[name].in_folder = true;
   }
   if (error) fail(ErrorCode::kIo, "{}: cannot list the folder: {}", folder_.string(), error.message());
-  std::sort(side_files_.begin(), side_files_.end());
+  side_files_ = side_files_in(folder_);
   for (auto& [name, shard] : shards) {
     shard.name = name;
     shards_.push_back(std::move(shard));

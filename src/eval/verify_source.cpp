@@ -17,8 +17,8 @@ namespace {
 constexpr uint64_t kPiece = 4ull << 20;
 
 // Files that say what was done, so they differ from the source's by right.
-constexpr std::array<std::string_view, 5> kWrittenAnew = {"README.md", "SHA256SUMS", "config.json",
-                                                          "quantization_report.json", "recipe.yaml"};
+constexpr std::array<std::string_view, 6> kWrittenAnew = {
+    "MODEL_CARD.md", "SHA256SUMS", "config.json", "quantization_report.json", "recipe.yaml", "recode.json"};
 
 bool is_written_anew(std::string_view file) {
   return std::find(kWrittenAnew.begin(), kWrittenAnew.end(), file) != kWrittenAnew.end();
@@ -147,7 +147,7 @@ VerifyCheck check_unchanged(const FolderScan& scan, const VerifyOptions& options
 VerifyCheck check_side_files(const FolderScan& scan, const VerifyOptions& options, const Checkpoint& source) {
   CheckRecorder check("side_files", "side files are the source's, and so is config.json but for quantization_config",
                       "files", options.max_findings);
-  for (const std::string& file : source.side_files()) {
+  for (const std::string& file : side_files_in(source.folder())) {
     if (is_written_anew(file)) continue;
     check.count();
     try {

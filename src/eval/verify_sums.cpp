@@ -18,7 +18,14 @@ struct Sum {
   bool is_error = false;
 };
 
-// One line of `sha256sum`: 64 hex digits, a space, a space or '*', a plain file name.
+// A path that stays in the folder: relative, without "..".
+bool stays_inside(const std::string& file) {
+  const fs::path path(file);
+  if (path.empty() || path.is_absolute()) return false;
+  return std::none_of(path.begin(), path.end(), [](const fs::path& part) { return part == ".." || part == "."; });
+}
+
+// One line of `sha256sum`: 64 hex digits, a space, a space or '*', a path inside the folder.
 std::optional<Sum> parse_line(std::string_view line) {
   constexpr size_t kDigits = 64;
   if (line.size() < kDigits + 3 || line[kDigits] != ' ' || (line[kDigits + 1] != ' ' && line[kDigits + 1] != '*'))
@@ -28,8 +35,7 @@ std::optional<Sum> parse_line(std::string_view line) {
     if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
     if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return std::nullopt;
   }
-  const bool is_plain = sum.file.find('/') == std::string::npos && sum.file != "." && sum.file != "..";
-  return is_plain ? std::optional(sum) : std::nullopt;
+  return stays_inside(sum.file) ? std::optional(sum) : std::nullopt;
 }
 
 std::vector<Sum> parse_sums(const std::string& text, CheckRecorder& check) {
@@ -42,7 +48,7 @@ std::vector<Sum> parse_sums(const std::string& text, CheckRecorder& check) {
     if (auto sum = parse_line(line)) {
       sums.push_back(std::move(*sum));
     } else {
-      check.fail("", kSumsFile, "lines of 64 hex digits, two spaces, a plain file name", line.substr(0, 120));
+      check.fail("", kSumsFile, "lines of 64 hex digits, two spaces, a path inside the folder", line.substr(0, 120));
     }
   }
   return sums;

@@ -136,6 +136,24 @@ TEST(Verify, SampleReadsTheFirstAndTheLastLinearOfALayer) {
   EXPECT_EQ(failed(report), std::vector<std::string>{"scales"}) << report.to_text();
 }
 
+TEST(Verify, FilesInFoldersAreSideFilesToo) {
+  TempDir root;
+  const fs::path source = root.path() / "source";
+  fs::copy(originals().source, source);
+  fs::create_directory(source / "code");
+  testing::write_text(source / "code" / "modeling.py", "pass");
+  const Copy copy(originals().dense);
+  VerifyOptions options;
+  options.folder = copy.folder();
+  options.against = source;
+  EXPECT_EQ(failed(verify(options)), std::vector<std::string>{"side_files"});
+  fs::create_directory(copy.folder() / "code");
+  testing::write_text(copy.folder() / "code" / "modeling.py", "pass");
+  testing::write_sums(copy.folder());
+  EXPECT_EQ(failed(verify(options)), std::vector<std::string>());
+  EXPECT_EQ(status_of(verify(options), "sums"), CheckStatus::kPass);
+}
+
 TEST(Verify, ReportDoesNotDependOnThreads) {
   const Copy copy(originals().dense);
   for (const char* matrix : {"w1", "w2", "w3"}) {
@@ -462,7 +480,7 @@ const Fault kFaults[] = {
     {"SideFileMissing", "side_files", "tiktoken.model", [](Folder f) { fs::remove(f / "tiktoken.model"); }},
     {"SumsWithoutAShard", "sums", "a line in SHA256SUMS", [](Folder f) { testing::write_text(f / "SHA256SUMS", ""); },
      false, true},
-    {"SumsThatLeaveTheFolder", "sums", "plain file name",
+    {"SumsThatLeaveTheFolder", "sums", "a path inside the folder",
      [](Folder f) { testing::write_text(f / "SHA256SUMS", std::string(64, '0') + "  ../elsewhere\n"); }, false, true},
 };
 

@@ -129,9 +129,9 @@ void write_rtn_checkpoint(const fs::path& source_folder, const fs::path& folder,
 
 void write_sums(const fs::path& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name != "SHA256SUMS") names.push_back(name);
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string name = entry.path().lexically_relative(folder).string();
+    if (entry.is_regular_file() && name != "SHA256SUMS") names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   std::string text;
