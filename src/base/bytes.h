@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "trefoil/size.h"  // parse_size
+
 namespace trefoil {
 
 static_assert(std::endian::native == std::endian::little, "file formats are read in place as little-endian");
@@ -35,10 +37,6 @@ inline bool add_fits(uint64_t a, uint64_t b, uint64_t* out) { return !__builtin_
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t multiple) { return ceil_div(a, multiple) * multiple; }
-
-// "1500", "64GiB", "1.5TB", "512 MB", "0.5g" (g, m, k, t alone mean binary units) -> bytes.
-// Throws Error(kInvalidArgument) naming the text when it is not a size or does not fit 63 bits.
-uint64_t parse_size(std::string_view text);
 
 // 1220517721088 -> "1.22 TB" (decimal units, three digits), used for disk and transfer.
 std::string format_gb(uint64_t bytes);

@@ -97,8 +97,8 @@ void Comparison::prepare_table() {
 }
 
 void Comparison::run_batch(int64_t row_begin, int64_t row_end) {
-  reference_.start(row_end - row_begin);
-  for (LogitsProvider* candidate : candidates_) candidate->start(row_end - row_begin);
+  reference_.start(row_begin, row_end - row_begin);
+  for (LogitsProvider* candidate : candidates_) candidate->start(row_begin, row_end - row_begin);
   int64_t longest = 0;
   for (int64_t r = row_begin; r < row_end; ++r) {
     longest = std::max(longest, static_cast<int64_t>(text_.rows[static_cast<size_t>(r)].ids.size()));

@@ -21,7 +21,9 @@ class FakeModel : public LogitsProvider {
 
   const std::string& label() const override { return label_; }
   int64_t vocab_size() const override { return vocab_; }
-  void start(int64_t num_sequences) override { seen_.assign(static_cast<size_t>(num_sequences), {}); }
+  void start(int64_t /*first_row*/, int64_t num_sequences) override {
+    seen_.assign(static_cast<size_t>(num_sequences), {});
+  }
   void advance(std::span<const std::span<const int32_t>> pieces) override {
     last_.clear();
     for (size_t s = 0; s < pieces.size(); ++s) {
@@ -93,7 +95,7 @@ TEST(CompareModels, TokenEntriesLineUpWithTheText) {
   FakeModel model("again");
   size_t entry = 0;
   for (size_t r = 0; r < text.rows.size(); ++r) {
-    model.start(1);
+    model.start(0, 1);
     const std::vector<std::span<const int32_t>> piece = {text.rows[r].ids};
     model.advance(piece);
     for (size_t p = 1; p < text.rows[r].ids.size(); ++p, ++entry) {

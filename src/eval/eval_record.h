@@ -101,6 +101,7 @@ struct IsolatedLayerProbe {
 };
 
 // Probe B by how many probe tokens an expert received, all layers together. Decile 0 is the least loaded tenth.
+constexpr int64_t kLoadDeciles = 10;
 struct LoadDecileProbe {
   int64_t decile = 0, experts = 0, tokens = 0;
   ErrorSpread expert_out;

@@ -2,8 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "eval/eval_record.h"
+#include "trefoil/tokenizer.h"
 
 namespace trefoil {
 
@@ -23,6 +28,26 @@ struct EvalText {
     return count;
   }
 };
+
+struct EvalTextOptions {
+  int64_t ctx_size = 512;
+  bool per_document = false;  // rows begin with documents; else documents of one source run on across rows
+  int64_t max_rows = 0;       // 0: all; else this many, evenly spread over all there are
+};
+
+struct LoadedText {
+  EvalText text;
+  std::vector<TextFacts> files;
+  std::vector<std::string> notes;  // what was left out
+};
+
+// Documents (tokenizer/documents.h) to rows. Rows hold one source each, in order of the sources' first appearance.
+//   packed:       the documents of a source are joined and cut into rows of exactly ctx_size ids, without padding or
+//                 separators; the rest behind the last row is left out, as is a source that does not fill one row
+//   per_document: a document is cut into rows of ctx_size ids, the last one shorter; a row of one id is left out
+// Errors: kInvalidArgument for ctx_size < 2, no files, or text that gives no row; whatever reading documents throws.
+LoadedText load_eval_text(std::span<const std::filesystem::path> files, const Tokenizer& tokenizer,
+                          const EvalTextOptions& options);
 
 // SHA-256 over all rows: each row's length and ids as little-endian int32. Two runs with the same hash scored the same
 // tokens.

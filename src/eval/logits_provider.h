@@ -16,8 +16,9 @@ class LogitsProvider {
   virtual const std::string& label() const = 0;  // names the model in messages
   virtual int64_t vocab_size() const = 0;
 
-  // Forgets everything and begins `num_sequences` new sequences.
-  virtual void start(int64_t num_sequences) = 0;
+  // Forgets everything and begins `num_sequences` new sequences. In messages they are rows first_row, first_row + 1,
+  // ...
+  virtual void start(int64_t first_row, int64_t num_sequences) = 0;
 
   // Reads the next ids of every sequence (a piece may be empty, pieces may differ in length). Tokens are numbered by
   // sequence: all of the first sequence's piece, then the second's.

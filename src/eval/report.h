@@ -13,6 +13,9 @@ namespace trefoil {
 // Keys in a fixed order; a number without a value is null; `X_se` beside X is its standard error.
 std::string report_json(const EvalRecord& record);
 
+// The main tables, aligned, for a terminal. Control characters in labels are shown as '?'.
+std::string report_text(const EvalRecord& record);
+
 std::string report_markdown(const EvalRecord& record);
 
 // Self-contained: inline CSS and SVG, no script, nothing loaded from anywhere; readable on light and dark screens. All

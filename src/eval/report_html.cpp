@@ -11,6 +11,7 @@ namespace trefoil {
 namespace {
 
 constexpr size_t kColours = 6;
+constexpr double kHalf = 520;  // drawing width of a figure that shares its line with another
 
 constexpr std::string_view kStyle = R"CSS(
 :root { --page:#fbfbfa; --ink:#1c1e21; --soft:#5d636b; --rule:#dcdfe3; --card:#ffffff; --head:#f1f3f5;
@@ -123,14 +124,16 @@ std::string tail_figure(const EvalRecord& record) {
 }
 
 std::string group_figure(const EvalRecord& record, const std::string& title, const std::string& axis,
-                         std::vector<GroupSummary> CandidateSummary::*groups, bool dashed) {
+                         std::vector<GroupSummary> CandidateSummary::*groups, bool named) {
   LineChart chart;
   chart.title = title;
+  chart.width = named ? 960 : kHalf;
+  chart.connect = !named;
   chart.x.title = axis;
   chart.y = {.title = "mean KLD, nats", .log = false, .from_zero = true, .labels = {}};
   for (size_t i = 0; i < record.candidates.size(); ++i) {
     const CandidateSummary& candidate = record.candidates[i];
-    ChartSeries series{candidate.label, colour(i), dashed, true, {}};
+    ChartSeries series{candidate.label, colour(i), false, true, {}};
     chart.x.labels.clear();
     // Series stand slightly apart so that their error bars can be told from each other.
     const double shift = 0.06 * (static_cast<double>(i) - static_cast<double>(record.candidates.size() - 1) / 2);
@@ -150,6 +153,7 @@ std::string stream_figure(const EvalRecord& record, const std::string& title, co
                           const ChartAxis& y, LayerValue value) {
   LineChart chart;
   chart.title = title;
+  chart.width = kHalf;
   chart.x.title = "layer";
   chart.y = y;
   for (size_t i = 0; i < record.probes.size(); ++i) {
@@ -165,6 +169,7 @@ std::string stream_figure(const EvalRecord& record, const std::string& title, co
 std::string isolated_figure(const EvalRecord& record) {
   LineChart chart;
   chart.title = "Isolated error of RMSNorm(u)";
+  chart.width = kHalf;
   chart.x.title = "layer";
   chart.y = {.title = "relative squared error", .log = true, .from_zero = false, .labels = {}};
   for (size_t i = 0; i < record.probes.size(); ++i) {
@@ -183,6 +188,7 @@ std::string isolated_figure(const EvalRecord& record) {
 std::string decile_figure(const EvalRecord& record) {
   LineChart chart;
   chart.title = "Expert output error by expert load";
+  chart.width = kHalf;
   chart.x.title = "load decile (1: experts with the fewest tokens)";
   chart.y = {.title = "relative squared error", .log = false, .from_zero = true, .labels = {}};
   for (size_t i = 0; i < record.probes.size(); ++i) {

@@ -9,7 +9,7 @@
 namespace trefoil {
 namespace {
 
-constexpr double kWidth = 720, kLeft = 76, kRight = 18, kTop = 14, kPlotHeight = 250, kBelow = 52;
+constexpr double kDotWidth = 960, kLeft = 76, kRight = 18, kTop = 14, kPlotHeight = 250, kBelow = 52;
 constexpr double kLegendLine = 20;
 
 // Length of the UTF-8 sequence at the front of `text`, 0 when it is not valid.
@@ -203,6 +203,7 @@ std::string draw_series(const ChartSeries& series, const LineChart& chart, const
     marks += draw_point(point, series, x, y);
   }
   if (path.empty()) return "";
+  if (!chart.connect) return marks;
   return fmt::format(R"(<path class="line {}{}" d="{}"/>)", series.css_class, series.dashed ? " dashed" : "", path) +
          marks;
 }
@@ -213,7 +214,7 @@ std::string draw_legend(const LineChart& chart, double* height) {
   double x = kLeft, y = kTop + 4;
   for (const ChartSeries& series : chart.series) {
     const double width = 40 + 7.2 * static_cast<double>(series.label.size());
-    if (x > kLeft && x + width > kWidth - kRight) x = kLeft, y += kLegendLine;
+    if (x > kLeft && x + width > chart.width - kRight) x = kLeft, y += kLegendLine;
     svg += fmt::format(R"(<path class="line {}{}" d="M{:.1f} {:.1f} h22"/>)", series.css_class,
                        series.dashed ? " dashed" : "", x, y - 4);
     svg += text_at(x + 28, y, "tick", "start", series.label);
@@ -223,8 +224,8 @@ std::string draw_legend(const LineChart& chart, double* height) {
   return svg;
 }
 
-std::string open_svg(double height, const std::string& title) {
-  return fmt::format(R"(<svg viewBox="0 0 {:.0f} {:.0f}" role="img" aria-label="{}">)", kWidth, height,
+std::string open_svg(double width, double height, const std::string& title) {
+  return fmt::format(R"(<svg viewBox="0 0 {:.0f} {:.0f}" role="img" aria-label="{}">)", width, height,
                      escape_html(title));
 }
 
@@ -261,10 +262,10 @@ std::string render(const LineChart& chart) {
   double top = kTop;
   const std::string legend = chart.series.size() > 1 ? draw_legend(chart, &top) : "";
   const double bottom = top + kPlotHeight;
-  const Scale x =
-      make_scale({.title = "", .log = chart.x.log, .from_zero = false, .labels = {}}, ranges.x, kLeft, kWidth - kRight);
+  const Scale x = make_scale({.title = "", .log = chart.x.log, .from_zero = false, .labels = {}}, ranges.x, kLeft,
+                             chart.width - kRight);
   const Scale y = make_scale(chart.y, ranges.y, bottom, top);
-  std::string svg = open_svg(bottom + kBelow, chart.title) + legend + draw_axes(chart, x, y);
+  std::string svg = open_svg(chart.width, bottom + kBelow, chart.title) + legend + draw_axes(chart, x, y);
   for (const ChartSeries& series : chart.series) svg += draw_series(series, chart, x, y);
   return svg + "</svg>";
 }
@@ -280,9 +281,9 @@ std::string render(const DotChart& chart) {
   if (range.empty()) return "";
   range.low = std::max(range.low, 0.0);
   const Scale x =
-      make_scale({.title = "", .log = false, .from_zero = true, .labels = {}}, range, kNames, kWidth - kValues);
+      make_scale({.title = "", .log = false, .from_zero = true, .labels = {}}, range, kNames, kDotWidth - kValues);
   const double bottom = kTop + kRow * static_cast<double>(chart.entries.size());
-  std::string svg = open_svg(bottom + kBelow, chart.title);
+  std::string svg = open_svg(kDotWidth, bottom + kBelow, chart.title);
   for (const Tick& tick : linear_ticks(x)) {
     const double at = x.pixel(tick.value);
     svg += line(at, kTop, at, bottom, "grid") + text_at(at, bottom + 17, "tick", "middle", tick.label);
@@ -300,7 +301,7 @@ std::string render(const DotChart& chart) {
       }
       svg += fmt::format(R"(<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="5"/>)", entry.css_class, at, y);
     }
-    svg += text_at(kWidth - kValues + 12, y + 4, "tick", "start", entry.text);
+    svg += text_at(kDotWidth - kValues + 12, y + 4, "tick", "start", entry.text);
     y += kRow;
   }
   return svg + "</svg>";

@@ -36,6 +36,8 @@ struct ChartAxis {
 
 struct LineChart {
   std::string title;
+  double width = 960;   // of the drawing; a figure shown at half the page's width takes half
+  bool connect = true;  // false: dots only, for x that are names
   ChartAxis x, y;
   std::vector<ChartSeries> series;
 };

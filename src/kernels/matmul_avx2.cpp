@@ -11,19 +11,19 @@ struct Lanes {
   __m256 low, high;
 };
 
-float sum_of_lanes(const Lanes& lane) {
+float sum_of_lanes(const Lanes& lane) noexcept {
   const __m256 eight = _mm256_add_ps(lane.low, lane.high);
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-Lanes load16(const float* from) {
+Lanes load16(const float* from) noexcept {
   return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)};
 }
 
 // The first `count` < 16 elements, the rest zero.
-Lanes load_tail(const float* from, int64_t count) {
+Lanes load_tail(const float* from, int64_t count) noexcept {
   float padded[16] = {};
   for (int64_t j = 0; j < count; ++j) padded[j] = from[j];
   return load16(padded);
@@ -36,7 +36,7 @@ Lanes load_tail(const float* from, int64_t count) {
 
 // Unrolled by order: the accumulators must stay in registers at any optimisation level.
 template <int T, int R>
-void tile(const MatmulArgs& a, int64_t token, int64_t row) {
+void tile(const MatmulArgs& a, int64_t token, int64_t row) noexcept {
   const float* x = a.x + token * a.x_stride;
   const float* w = a.w + row * a.k;
   Lanes lane[T][R];
@@ -73,7 +73,7 @@ void tile(const MatmulArgs& a, int64_t token, int64_t row) {
 }
 
 template <int T>
-void row_tiles(const MatmulArgs& a, int64_t token) {
+void row_tiles(const MatmulArgs& a, int64_t token) noexcept {
   int64_t row = 0;
   for (; row + 2 <= a.rows; row += 2) tile<T, 2>(a, token, row);
   for (; row < a.rows; ++row) tile<T, 1>(a, token, row);

@@ -7,7 +7,7 @@
 namespace trefoil {
 namespace {
 
-float sum_of_lanes(__m512 lane) {
+float sum_of_lanes(__m512 lane) noexcept {
   const __m256 eight = _mm256_add_ps(_mm512_extractf32x8_ps(lane, 0), _mm512_extractf32x8_ps(lane, 1));
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
@@ -30,7 +30,7 @@ template <int T, int R>
 }
 
 template <int T, int R>
-void tile(const MatmulArgs& a, int64_t token, int64_t row) {
+void tile(const MatmulArgs& a, int64_t token, int64_t row) noexcept {
   const float* x = a.x + token * a.x_stride;
   const float* w = a.w + row * a.k;
   __m512 lane[T][R];
@@ -50,7 +50,7 @@ void tile(const MatmulArgs& a, int64_t token, int64_t row) {
 }
 
 template <int T>
-void row_tiles(const MatmulArgs& a, int64_t token) {
+void row_tiles(const MatmulArgs& a, int64_t token) noexcept {
   int64_t row = 0;
   for (; row + 4 <= a.rows; row += 4) tile<T, 4>(a, token, row);
   for (; row < a.rows; ++row) tile<T, 1>(a, token, row);

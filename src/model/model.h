@@ -14,10 +14,10 @@
 #include "base/parallel.h"
 #include "checkpoint/model_config.h"
 #include "model/weights.h"
+#include "trefoil/numerics.h"
 
 namespace trefoil {
 
-enum class Numerics { kF32, kBf16 };
 enum class KdaForm { kRecurrent, kChunked };
 enum class MlaForm { kAbsorbed, kExpanded };
 
@@ -37,7 +37,7 @@ struct LayerState {
 };
 
 struct SequenceState {
-  int64_t position = 0;  // tokens seen
+  int64_t position = 0;  // tokens seen; counted by Model::forward alone
   std::vector<LayerState> layers;
 };
 

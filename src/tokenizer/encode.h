@@ -9,16 +9,14 @@
 #include "tokenizer/encode_caps.h"
 #include "tokenizer/rank_bpe.h"
 #include "tokenizer/special_tokens.h"
-#include "tokenizer/tiktoken_file.h"
 #include "trefoil/tokenizer.h"
 
 namespace trefoil {
 
 struct Vocabulary {
-  Vocabulary(std::string_view tiktoken_model, const std::string& model_name, std::string_view tokenizer_config,
-             const std::string& config_name)
-      : bpe(parse_tiktoken(tiktoken_model, model_name)),
-        specials(SpecialTokenSet::parse(tokenizer_config, config_name, bpe.size())) {}
+  // Tokens by rank, as parse_tiktoken() gives them, and the text of tokenizer_config.json, whose name is for messages.
+  Vocabulary(const std::vector<std::string>& tokens, std::string_view config, const std::string& config_name)
+      : bpe(tokens), specials(SpecialTokenSet::parse(config, config_name, bpe.size())) {}
 
   RankBpe bpe;
   SpecialTokenSet specials;

@@ -8,67 +8,74 @@
 namespace trefoil {
 namespace {
 
+constexpr size_t kShortPiece = 64;  // bytes; where the two ways cost about the same
+
 uint64_t heap_entry(int32_t rank, uint32_t left) {
   return static_cast<uint64_t>(rank) << 32 | left;
 }
 
 }  // namespace
 
-RankBpe::RankBpe(std::vector<std::string> tokens) : tokens_(std::move(tokens)) {
-  ranks_.reserve(tokens_.size());
-  for (size_t id = 0; id < tokens_.size(); ++id) {
-    ranks_.emplace(tokens_[id], static_cast<int32_t>(id));
-    longest_ = std::max(longest_, tokens_[id].size());
-  }
-}
-
-int32_t RankBpe::rank(std::string_view bytes) const {
-  if (bytes.size() > longest_) return kNoRank;
-  const auto found = ranks_.find(bytes);
-  return found == ranks_.end() ? kNoRank : found->second;
-}
-
 void RankBpe::encode(std::string_view piece, Scratch* scratch, std::vector<int32_t>* ids) const {
   TREFOIL_CHECK(!piece.empty() && piece.size() < UINT32_MAX);
-  if (const int32_t whole = rank(piece); whole != kNoRank) {
+  if (const int32_t whole = table_.rank(piece); whole != kNoRank) {
     ids->push_back(whole);
-    return;
+  } else if (piece.size() <= kShortPiece) {
+    encode_short(piece, scratch, ids);
+  } else {
+    encode_long(piece, scratch, ids);
   }
-  merge_all(piece, scratch);
-  const auto num_parts = static_cast<uint32_t>(piece.size());
-  for (uint32_t i = 0; i != num_parts; i = scratch->parts[i].next) {
-    const uint32_t next = scratch->parts[i].next;
-    const size_t end = next == num_parts ? piece.size() : scratch->parts[next].begin;
-    const int32_t id = rank(piece.substr(scratch->parts[i].begin, end - scratch->parts[i].begin));
+}
+
+int32_t RankBpe::byte_pair_rank(std::string_view piece, size_t i) const {
+  if (i + 1 >= piece.size()) return kNoRank;
+  return table_.pair_rank(static_cast<uint8_t>(piece[i]), static_cast<uint8_t>(piece[i + 1]));
+}
+
+void RankBpe::encode_short(std::string_view piece, Scratch* scratch, std::vector<int32_t>* ids) const {
+  auto& parts = scratch->short_parts;
+  parts.clear();
+  for (size_t i = 0; i < piece.size(); ++i) parts.push_back({static_cast<uint32_t>(i), byte_pair_rank(piece, i)});
+
+  // The bytes of parts[i] up to and without parts[end].
+  const auto bytes = [&](size_t i, size_t end) {
+    return piece.substr(parts[i].begin,
+                        end < parts.size() ? parts[end].begin - parts[i].begin : std::string_view::npos);
+  };
+  const auto refresh = [&](size_t i) {
+    parts[i].merged_rank = i + 1 < parts.size() ? table_.rank(bytes(i, i + 2)) : kNoRank;
+  };
+  const auto by_rank = [](const auto& a, const auto& b) { return a.merged_rank < b.merged_rank; };
+  while (true) {
+    const auto lowest = std::min_element(parts.begin(), parts.end(), by_rank);  // the leftmost of equals
+    if (lowest->merged_rank == kNoRank) break;
+    const auto left = static_cast<size_t>(lowest - parts.begin());
+    parts.erase(lowest + 1);
+    refresh(left);
+    if (left > 0) refresh(left - 1);
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const int32_t id = table_.rank(bytes(i, i + 1));
     TREFOIL_CHECK(id != kNoRank);  // single bytes are tokens, and only tokens are merged
     ids->push_back(id);
   }
 }
 
-int32_t RankBpe::rank_with_next(std::string_view piece, const Scratch& scratch, uint32_t left) const {
-  const auto num_parts = static_cast<uint32_t>(piece.size());
-  const uint32_t next = scratch.parts[left].next;
-  if (next == num_parts) return kNoRank;
-  const uint32_t after = scratch.parts[next].next;
-  const size_t end = after == num_parts ? piece.size() : scratch.parts[after].begin;
-  return rank(piece.substr(scratch.parts[left].begin, end - scratch.parts[left].begin));
-}
-
-void RankBpe::merge_all(std::string_view piece, Scratch* scratch) const {
-  auto& parts = scratch->parts;
+void RankBpe::encode_long(std::string_view piece, Scratch* scratch, std::vector<int32_t>* ids) const {
+  auto& parts = scratch->long_parts;
   auto& heap = scratch->heap;
-  const auto num_parts = static_cast<uint32_t>(piece.size());
+  const auto end = static_cast<uint32_t>(piece.size());
   parts.clear();
   heap.clear();
-  for (uint32_t i = 0; i < num_parts; ++i) parts.push_back({i, i - 1, i + 1, kNoRank});
-  for (uint32_t i = 0; i < num_parts; ++i) {
-    parts[i].merged_rank = rank_with_next(piece, *scratch, i);
+  for (uint32_t i = 0; i < end; ++i) {
+    parts.push_back({i - 1, i + 1, byte_pair_rank(piece, i)});
     if (parts[i].merged_rank != kNoRank) heap.push_back(heap_entry(parts[i].merged_rank, i));
   }
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
 
   const auto refresh = [&](uint32_t left) {
-    parts[left].merged_rank = rank_with_next(piece, *scratch, left);
+    const uint32_t right = parts[left].next;
+    parts[left].merged_rank = right == end ? kNoRank : table_.rank(piece.substr(left, parts[right].next - left));
     if (parts[left].merged_rank == kNoRank) return;
     heap.push_back(heap_entry(parts[left].merged_rank, left));
     std::push_heap(heap.begin(), heap.end(), std::greater<>());
@@ -83,9 +90,14 @@ void RankBpe::merge_all(std::string_view piece, Scratch* scratch) const {
     const uint32_t right = parts[left].next;
     parts[right].merged_rank = kNoRank;
     parts[left].next = parts[right].next;
-    if (parts[left].next != num_parts) parts[parts[left].next].previous = left;
+    if (parts[left].next != end) parts[parts[left].next].previous = left;
     refresh(left);
     if (left != 0) refresh(parts[left].previous);
+  }
+  for (uint32_t i = 0; i != end; i = parts[i].next) {
+    const int32_t id = table_.rank(piece.substr(i, parts[i].next - i));
+    TREFOIL_CHECK(id != kNoRank);  // as above
+    ids->push_back(id);
   }
 }
 

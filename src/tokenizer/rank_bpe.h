@@ -6,32 +6,35 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
+#include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
+
+#include "tokenizer/token_table.h"
 
 namespace trefoil {
 
 class RankBpe {
  public:
   // tokens[id] are the bytes of token `id`, distinct, all 256 single bytes among them (parse_tiktoken() checks).
-  explicit RankBpe(std::vector<std::string> tokens);
-  RankBpe(const RankBpe&) = delete;
-  RankBpe& operator=(const RankBpe&) = delete;
+  explicit RankBpe(std::span<const std::string> tokens) : table_(tokens) {}
 
-  int32_t size() const { return static_cast<int32_t>(tokens_.size()); }
-  const std::string& token(int32_t id) const { return tokens_[static_cast<size_t>(id)]; }
+  int32_t size() const { return table_.size(); }
+  std::string_view token(int32_t id) const { return table_.token(id); }
 
   // What merging needs besides the vocabulary; kept from piece to piece so that encoding does not allocate.
   struct Scratch {
-    struct Part {
+    struct ShortPart {
       uint32_t begin;
-      uint32_t previous, next;  // indexes of Part; the number of parts behind the last
-      int32_t merged_rank;      // of this part joined with the next; kNoRank
+      int32_t merged_rank;  // of this part joined with the next; kNoRank
     };
-    std::vector<Part> parts;     // one a byte at first; merging keeps the left part and drops the right one
+    struct LongPart {           // part i begins at byte i
+      uint32_t previous, next;  // the number of bytes behind the last
+      int32_t merged_rank;
+    };
+    std::vector<ShortPart> short_parts;
+    std::vector<LongPart> long_parts;
     std::vector<uint64_t> heap;  // rank << 32 | left part, a min-heap; entries gone stale are skipped
   };
 
@@ -39,15 +42,14 @@ class RankBpe {
   void encode(std::string_view piece, Scratch* scratch, std::vector<int32_t>* ids) const;
 
  private:
-  static constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
+  static constexpr int32_t kNoRank = TokenTable::kNoRank;
 
-  int32_t rank(std::string_view bytes) const;
-  int32_t rank_with_next(std::string_view piece, const Scratch& scratch, uint32_t left) const;
-  void merge_all(std::string_view piece, Scratch* scratch) const;
+  int32_t byte_pair_rank(std::string_view piece, size_t i) const;
+  // The same merges twice: looking for the lowest rank along the piece is quickest for words, a heap for long pieces.
+  void encode_short(std::string_view piece, Scratch* scratch, std::vector<int32_t>* ids) const;
+  void encode_long(std::string_view piece, Scratch* scratch, std::vector<int32_t>* ids) const;
 
-  std::vector<std::string> tokens_;
-  std::unordered_map<std::string_view, int32_t> ranks_;  // views into tokens_
-  size_t longest_ = 0;
+  TokenTable table_;
 };
 
 }  // namespace trefoil

@@ -6,6 +6,7 @@
 namespace trefoil {
 namespace {
 
+constexpr uint8_t kNoClass = 31;  // behind the end: its bit is in none of the sets below
 constexpr uint32_t kHan = class_bit(kHanLetter) | class_bit(kHanNumber) | class_bit(kHanOther);
 constexpr uint32_t kAnyNumber = class_bit(kNumber) | class_bit(kHanNumber);
 constexpr uint32_t kWhiteSpace = class_bit(kSpace) | class_bit(kNewline) | class_bit(kBlank);
@@ -20,18 +21,21 @@ constexpr uint32_t kPrefix = kPunctuation | class_bit(kSpace) | class_bit(kBlank
 void Splitter::reset(std::string_view text) {
   TREFOIL_CHECK(text.size() < UINT32_MAX);
   text_ = text;
-  pos_ = 0;
-  classes_.clear();
-  offsets_.clear();
-  for (size_t at = 0; at < text.size();) {
-    offsets_.push_back(static_cast<uint32_t>(at));
-    classes_.push_back(char_class(next_code_point(text, &at)));
+  pos_ = num_chars_ = 0;
+  if (classes_.size() <= text.size()) {
+    classes_.resize(text.size() + 1);
+    offsets_.resize(text.size() + 1);
   }
-  offsets_.push_back(static_cast<uint32_t>(text.size()));
+  for (size_t at = 0; at < text.size(); ++num_chars_) {
+    offsets_[num_chars_] = static_cast<uint32_t>(at);
+    classes_[num_chars_] = char_class(next_code_point(text, &at));
+  }
+  offsets_[num_chars_] = static_cast<uint32_t>(text.size());
+  classes_[num_chars_] = kNoClass;
 }
 
 std::string_view Splitter::next() {
-  if (pos_ == classes_.size()) return {};
+  if (pos_ == num_chars_) return {};
   const size_t start = pos_;
   pos_ = piece_end(start);
   return text_.substr(offsets_[start], offsets_[pos_] - offsets_[start]);
@@ -100,7 +104,7 @@ size_t Splitter::blanks_end(size_t start) const {
   for (size_t i = end; i > start; --i) {
     if (class_bits(i - 1) & class_bit(kNewline)) return i;
   }
-  if (end == classes_.size() || end == start + 1) return end;
+  if (end == num_chars_ || end == start + 1) return end;
   return end - 1;
 }
 

@@ -34,7 +34,7 @@ class Splitter {
   std::string_view next();
 
  private:
-  uint32_t class_bits(size_t i) const { return i < classes_.size() ? 1u << classes_[i] : 0; }
+  uint32_t class_bits(size_t i) const { return 1u << classes_[i]; }
   size_t skip(size_t i, uint32_t classes) const;
   size_t piece_end(size_t start) const;
   size_t word_end(size_t start) const;
@@ -42,8 +42,9 @@ class Splitter {
   size_t blanks_end(size_t start) const;
 
   std::string_view text_;
-  std::vector<uint8_t> classes_;   // CharClass of each code point
-  std::vector<uint32_t> offsets_;  // of each code point in text_, and the text's size behind the last
+  size_t num_chars_ = 0;           // code points of text_; the buffers may be longer
+  std::vector<uint8_t> classes_;   // CharClass of each code point, then one that is in no class
+  std::vector<uint32_t> offsets_;  // of each code point in text_, then the text's size
   size_t pos_ = 0;                 // the code point at which the next piece starts
 };
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "checkpoint/file.h"
 #include "tokenizer/encode.h"
+#include "tokenizer/tiktoken_file.h"
 #include "tokenizer/utf8.h"
 
 namespace trefoil {
@@ -15,7 +16,7 @@ constexpr uint64_t kMaxFileBytes = 1ull << 30;
 
 struct Tokenizer::Impl {
   Impl(std::string_view model, const std::string& model_name, std::string_view config, const std::string& config_name)
-      : vocabulary(model, model_name, config, config_name) {}
+      : vocabulary(parse_tiktoken(model, model_name), config, config_name) {}
   Vocabulary vocabulary;
 };
 

@@ -11,6 +11,7 @@
 #include "base/sha256.h"
 #include "support/test_support.h"
 #include "tokenizer/encode.h"
+#include "tokenizer/tiktoken_file.h"
 #include "tokenizer/utf8.h"
 #include "trefoil/error.h"
 
@@ -102,7 +103,7 @@ TEST(Tokenizer, FirstPartyCasesOnTheRealVocabulary) {
               test["ids"].get<std::vector<int32_t>>())
         << test.dump();
   }
-  const Vocabulary vocabulary(model, "tiktoken.model", config, "tokenizer_config.json");
+  const Vocabulary vocabulary(parse_tiktoken(model, "tiktoken.model"), config, "tokenizer_config.json");
   for (const char* group : {"chunked", "outer"}) {
     for (const Json& test : fixture[group]) {
       EncodeCaps caps;
@@ -199,7 +200,8 @@ TEST(Tokenizer, MarkupTakesTheLongestOfSeveralNames) {
 }
 
 TEST(Tokenizer, CapsNeverTakeASpecialTokenApart) {
-  const Vocabulary toy(toy_ranks({}), "m", R"({"added_tokens_decoder": {"256": {"content": "<a>"}}})", "c");
+  const Vocabulary toy(parse_tiktoken(toy_ranks({}), "m"), R"({"added_tokens_decoder": {"256": {"content": "<a>"}}})",
+                       "c");
   for (int64_t cap = 1; cap < 9; ++cap) {
     EncodeCaps caps;
     caps.max_slice = cap;

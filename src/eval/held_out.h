@@ -1,0 +1,23 @@
+// Whether evaluation text was calibrated on, from what a checkpoint's quantization_report.json says about its
+// calibration. docs/evaluation.md, "Held out".
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "eval/eval_record.h"
+#include "eval/eval_text.h"
+
+namespace trefoil {
+
+// A run of ids this long in both texts is counted as seen. Shorter ones are common phrases and page headers.
+constexpr int64_t kSharedRun = 64;
+
+// "no: ..." (not seen: the text is held out), "partly: ...", "yes: ...", or "unknown: ..." with the reason. "yes" is
+// the same file, or half of the evaluation tokens inside shared runs. A checkpoint without calibration (RTN, the source
+// itself) says "no". Error(kCorrupt) when the report is there and not JSON.
+std::string held_out_verdict(const std::filesystem::path& folder, std::span<const TextFacts> files,
+                             const EvalText& text);
+
+}  // namespace trefoil
