@@ -236,39 +236,6 @@ TEST(Tokenizer, WholePiecesWinEvenWhereMergingCannotReachThem) {
   EXPECT_EQ(toy.encode("abcde"), (std::vector<int32_t>{'a', 'b', 'c', 'd', 'e'}));
 }
 
-// The definition, word for word and quadratic.
-std::vector<int32_t> merge_by_definition(const Tokenizer& tokenizer, const std::string& piece) {
-  std::map<std::string, int32_t> ranks;
-  for (int32_t id = 0; id < tokenizer.num_base_tokens(); ++id) ranks[std::string(tokenizer.token_bytes(id))] = id;
-  std::vector<std::string> parts;
-  for (const char c : piece) parts.emplace_back(1, c);
-  while (!ranks.contains(piece)) {
-    size_t best = parts.size();
-    int32_t best_rank = INT32_MAX;
-    for (size_t i = 0; i + 1 < parts.size(); ++i) {
-      const auto found = ranks.find(parts[i] + parts[i + 1]);
-      if (found != ranks.end() && found->second < best_rank) best = i, best_rank = found->second;
-    }
-    if (best == parts.size()) break;
-    parts[best] += parts[best + 1];
-    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(best) + 1);
-  }
-  std::vector<int32_t> ids;
-  if (ranks.contains(piece)) return {ranks[piece]};
-  for (const std::string& part : parts) ids.push_back(ranks.at(part));
-  return ids;
-}
-
-TEST(Tokenizer, MergesEqualTheDefinition) {
-  std::mt19937_64 rng(7);
-  for (int round = 0; round < 60; ++round) {
-    std::string piece;  // one piece of the split: lower-case letters
-    const std::string letters = "etaoinshrdlu";
-    for (uint64_t i = 0, n = 1 + rng() % 60; i < n; ++i) piece.push_back(letters[rng() % (1 + rng() % letters.size())]);
-    EXPECT_EQ(tiny().encode(piece), merge_by_definition(tiny(), piece)) << piece;
-  }
-}
-
 // --- decoding ---
 
 TEST(Tokenizer, DecodeUndoesEncodeOnAnyText) {

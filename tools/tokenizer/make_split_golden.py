@@ -14,7 +14,6 @@ import json
 import pathlib
 import random
 
-import regex
 import tiktoken
 
 PATTERN = "|".join([
@@ -70,6 +69,8 @@ def pieces_by_tiktoken(batch: list) -> list:
 
 
 def main() -> None:
+    import regex
+
     made = texts()
     cases = []
     for start in range(0, len(made), 200):
