@@ -122,6 +122,8 @@ TEST_F(Documents, RefusesDocumentsOverTheLimit) {
   options.max_document_bytes = 20;
   expect_refused("a.jsonl", "{\"text\": \"x\"}\n{\"text\": \"too long for it\"}\n",
                  "a.jsonl:2: the line is longer than 20", ErrorCode::kCorrupt, options);
+  expect_refused("a.jsonl", "{\"text\": \"123456789\"}", "a.jsonl:1: the line is longer than 20", ErrorCode::kCorrupt,
+                 options);
   expect_refused("a.txt", std::string(21, 'x'), "a.txt", ErrorCode::kCorrupt, options);
   EXPECT_EQ(read_documents(file("b.jsonl", "{\"text\": \"12345678\"}\n{\"text\": \"x\"}"), options).size(), 2u);
 }
@@ -227,7 +229,8 @@ TEST(PackRows, SeedsOrderDocumentsTheSameEverywhere) {
   EXPECT_THAT(document_order(1, 1), ElementsAre(0));
   EXPECT_THAT(document_order(8, 1),
               ElementsAre(0, 3, 7, 1, 2, 6, 5, 4));  // computed apart, from the header's description
-  EXPECT_THAT(document_order(8, 2), ElementsAre(0, 2, 7, 1, 6, 3, 5, 4));
+  EXPECT_THAT(document_order(8, 3), ElementsAre(2, 5, 1, 6, 7, 3, 4, 0));
+  EXPECT_THAT(document_order(2, 3), ElementsAre(1, 0));
 }
 
 TEST(PackRows, BundledTexts) {
