@@ -72,8 +72,8 @@ struct ExpectedTensor {
   Component component = Component::kNorms;
   DType dtype = DType::kBF16;
   Shape shape;
-  int64_t least_rows = 0;  // when above 0 the first dimension may be anything from this up: A_log holds one entry per
-                           // head, then zeros, to the head dimension in the release
+  int64_t least_rows = 0;   // when above 0 the first dimension may be anything from this up: A_log holds one entry per
+                            // head, then zeros, to the head dimension in the release
   uint64_t bytes = 0;       // of dtype and shape
   uint64_t parameters = 0;  // weights it stands for: of a packed weight its codes, of scales and weight_shape 0
 

@@ -1,9 +1,9 @@
 // The report of inspect() for people and for programs.
 #include <fmt/format.h>
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "plan/findings_text.h"
 #include "plan/text_table.h"
 #include "tensor/tensor_view.h"
 #include "trefoil/inspect.h"
@@ -127,14 +127,6 @@ std::string format_table(const InspectReport& report) {
   return table.text();
 }
 
-std::string finding_lines(const std::vector<Finding>& findings) {
-  if (findings.empty()) return "findings: none\n";
-  std::string text = "findings\n";
-  for (const Finding& finding : findings)
-    text += fmt::format("  {}: {}\n", to_string(finding.severity), finding.message);
-  return text;
-}
-
 Json component_json(const ComponentSize& size) {
   return {{"component", size.component},
           {"text", size.text},
@@ -161,10 +153,6 @@ Json list_json(const std::vector<Item>& items, Json (*one)(const Item&)) {
   Json list = Json::array();
   for (const Item& item : items) list.push_back(one(item));
   return list;
-}
-
-std::string dump(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
@@ -205,13 +193,9 @@ std::string to_json(const InspectReport& report) {
       {"components", list_json(report.components, component_json)},
       {"formats", list_json(report.formats, format_json)},
       {"layers", list_json(report.layers, layer_json)},
-      {"findings",
-       list_json<Finding>(report.findings,
-                          [](const Finding& finding) {
-                            return Json{{"severity", to_string(finding.severity)}, {"message", finding.message}};
-                          })},
+      {"findings", findings_json(report.findings)},
   };
-  return dump(json);
+  return dump_json(json);
 }
 
 std::string to_text(const std::vector<TensorRow>& rows) {
@@ -238,7 +222,7 @@ std::string to_json(const std::vector<TensorRow>& rows) {
                     {"component", row.component.empty() ? Json(nullptr) : Json(row.component)},
                     {"shard", row.shard}});
   }
-  return dump(list);
+  return dump_json(list);
 }
 
 }  // namespace trefoil

@@ -1,8 +1,8 @@
 // The report of plan() for people and for programs.
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "plan/findings_text.h"
 #include "plan/text_table.h"
 #include "trefoil/plan.h"
 
@@ -156,7 +156,7 @@ std::string to_json(const PlanReport& report) {
       {"machines", machines},
       {"notes", report.notes},
   };
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return dump_json(json);
 }
 
 }  // namespace trefoil
