@@ -25,7 +25,7 @@ ALLOWED = {
 }
 INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.M)
 PRINTS = re.compile(r"\bstd::(cout|cerr|clog)\b|\b(?:std::)?(?:printf|fprintf|puts|fputs)\s*\(|\bfmt::print\b")
-OPENS = re.compile(r"\bstd::[io]?fstream\b|\b(?:std::)?fopen\s*\(|::open\s*\(")
+OPENS = re.compile(r"\bstd::[io]?fstream\b|\b(?:std::)?fopen\s*\(|(?<!\w)::open\s*\(")
 
 
 def violations():

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "quantize/tensor_order.h"
 
 namespace trefoil {
 namespace {
@@ -32,20 +33,9 @@ LinearReplacement replacement_of(const StoredLinear& linear, int64_t layer, cons
           {{linear.module + ".weight_shape", DType::kI64, {2}}, layer}};
 }
 
-// The place of a dtype in the order of the safetensors package 0.4 to 0.6, widest element first.
-int serialization_rank(DType dtype) {
-  constexpr DType kOrder[] = {DType::kU64,    DType::kI64,    DType::kF64, DType::kF32, DType::kU32,
-                              DType::kI32,    DType::kBF16,   DType::kF16, DType::kU16, DType::kI16,
-                              DType::kF8E4M3, DType::kF8E5M2, DType::kI8,  DType::kU8,  DType::kBool};
-  const auto* at = std::find(std::begin(kOrder), std::end(kOrder), dtype);
-  TREFOIL_CHECK(at != std::end(kOrder));
-  return static_cast<int>(at - std::begin(kOrder));
-}
-
 void sort_as_safetensors_package(std::vector<ShardTensor>& tensors) {
   std::sort(tensors.begin(), tensors.end(), [](const ShardTensor& a, const ShardTensor& b) {
-    const int rank_a = serialization_rank(a.plan.dtype), rank_b = serialization_rank(b.plan.dtype);
-    return rank_a != rank_b ? rank_a < rank_b : a.plan.name < b.plan.name;
+    return precedes_in_package_order(a.plan.dtype, a.plan.name, b.plan.dtype, b.plan.name);
   });
 }
 
