@@ -9,6 +9,7 @@
 // Results do not depend on the number of threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -56,6 +57,9 @@ struct EvalOptions {
 
   std::vector<std::string> fail_if;  // "kld.mean>0.05"; docs/evaluation.md, "Conditions"
   std::string date;                  // goes into the report as it is; may be empty
+
+  const std::atomic<bool>* stop =
+      nullptr;  // set it to make evaluate() throw Error(kCancelled) at the next batch or layer
 };
 
 struct EvalRecord;

@@ -31,10 +31,10 @@ class Comparison {
     const int64_t rows = static_cast<int64_t>(text_.rows.size());
     const int64_t batch = std::max<int64_t>(1, settings_.batch_rows);
     for (int64_t begin = 0; begin < rows; begin += batch) {
-      progress.update("evaluate", begin, rows);
+      progress.update(settings_.stage, begin, rows);
       run_batch(begin, std::min(rows, begin + batch));
     }
-    progress.update("evaluate", rows, rows);
+    progress.update(settings_.stage, rows, rows);
     return std::move(table_);
   }
 

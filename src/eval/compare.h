@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/parallel.h"
@@ -36,8 +37,9 @@ struct TokenTable {
 };
 
 struct CompareSettings {
-  int64_t batch_rows = 8;     // sequences read together
-  int64_t prefill_chunk = 0;  // tokens of each sequence read at a time; 0: the whole row
+  int64_t batch_rows = 8;          // sequences read together
+  int64_t prefill_chunk = 0;       // tokens of each sequence read at a time; 0: the whole row
+  std::string stage = "evaluate";  // what progress calls it
 };
 
 // Errors: kInvalidArgument for a row below two tokens, an id outside the vocabulary, or vocabularies that differ;

@@ -114,8 +114,9 @@ TEST(CompareModels, TokenEntriesLineUpWithTheText) {
 
 TEST(CompareModels, ChunksBatchesAndThreadsChangeNothing) {
   const EvalText text = make_text(7, 23);
-  const TokenTable one = compare(text, FakeModel("r"), {FakeModel("c", 0.3)}, {1, 0}, 1);
-  const TokenTable other = compare(text, FakeModel("r"), {FakeModel("c", 0.3)}, {4, 5}, 3);
+  const TokenTable one = compare(text, FakeModel("r"), {FakeModel("c", 0.3)}, {.batch_rows = 1, .prefill_chunk = 0}, 1);
+  const TokenTable other =
+      compare(text, FakeModel("r"), {FakeModel("c", 0.3)}, {.batch_rows = 4, .prefill_chunk = 5}, 3);
   EXPECT_EQ(one.nll, other.nll);
   EXPECT_EQ(one.candidates[0].kld, other.candidates[0].kld);
   EXPECT_EQ(one.candidates[0].top5, other.candidates[0].top5);

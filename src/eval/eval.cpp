@@ -65,6 +65,25 @@ void check_labels(const std::vector<LoadedModel>& models) {
   }
 }
 
+// Every part of an evaluation says where it is before each piece of work: that is where it can be stopped.
+class StoppableProgress : public ProgressSink {
+ public:
+  StoppableProgress(ProgressSink* sink, const std::atomic<bool>* stop) : sink_(sink), stop_(stop) {}
+
+  void update(std::string_view stage, int64_t done, int64_t total) override {
+    if (stop_ != nullptr && stop_->load())
+      fail(ErrorCode::kCancelled, "stopped during {}, {} of {}", stage, done, total);
+    if (sink_ != nullptr) sink_->update(stage, done, total);
+  }
+  void note(std::string_view message) override {
+    if (sink_ != nullptr) sink_->note(message);
+  }
+
+ private:
+  ProgressSink* sink_;
+  const std::atomic<bool>* stop_;
+};
+
 class Evaluation {
  public:
   Evaluation(EvalCommand command, const EvalOptions& options, ProgressSink& progress)
@@ -74,7 +93,8 @@ class Evaluation {
         pool_(options.threads > 0 ? options.threads : usable_cpus()),
         conditions_(parse_conditions(options.fail_if)) {
     forward_.numerics = options.numerics == EvalOptions::Numerics::kBf16 ? Numerics::kBf16 : Numerics::kF32;
-    compare_ = {options.batch_rows, options.prefill_chunk};
+    compare_.batch_rows = options.batch_rows;
+    compare_.prefill_chunk = options.prefill_chunk;
   }
 
   std::shared_ptr<const EvalRecord> run() {
@@ -251,9 +271,9 @@ const char* to_string(EvalCommand command) {
 }
 
 EvalReport evaluate(EvalCommand command, const EvalOptions& options, ProgressSink* progress) {
-  ProgressSink silent;
   check_options(command, options);
-  return EvalReport(Evaluation(command, options, progress != nullptr ? *progress : silent).run());
+  StoppableProgress stoppable(progress, options.stop);
+  return EvalReport(Evaluation(command, options, stoppable).run());
 }
 
 }  // namespace trefoil

@@ -218,6 +218,15 @@ TEST(Evaluate, RefusesWhatMakesNoSense) {
   EXPECT_EQ(code_of(EvalCommand::kKld, options), ErrorCode::kNotFound);
 }
 
+TEST(Evaluate, StopsWhenAsked) {
+  const std::atomic<bool> stop = true;
+  EvalOptions options = small_options(tiny_k3_dir());
+  options.stop = &stop;
+  for (const EvalCommand command : {EvalCommand::kPpl, EvalCommand::kKld, EvalCommand::kProbe}) {
+    EXPECT_EQ(code_of(command, options), ErrorCode::kCancelled);
+  }
+}
+
 TEST(Evaluate, RefusesModelsThatAreNotTheSame) {
   TempDir temp;
   const fs::path folder = temp.path() / "other";

@@ -59,7 +59,9 @@ std::vector<NoiseSummary> measure_noise_floor(const EvalText& text, const Loaded
         std::make_unique<ModelLogits>(reference.label + " (" + variant.varied + ")", *models.back(), variant.split));
     providers.push_back(found.back().get());
   }
-  const TokenTable table = compare_models(text, expected, providers, settings, pool, progress);
+  CompareSettings staged = settings;
+  staged.stage = "noise floor";
+  const TokenTable table = compare_models(text, expected, providers, staged, pool, progress);
   std::vector<NoiseSummary> summaries;
   for (size_t v = 0; v < variants.size(); ++v) {
     summaries.push_back(summarize_noise(table, v));

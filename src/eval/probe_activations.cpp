@@ -45,7 +45,7 @@ struct CandidateProbe {
 };
 
 void probe_batch(const Model& reference, std::span<CandidateProbe> candidates, std::span<const EvalRow> rows,
-                 int64_t first_row) {
+                 int64_t first_row, int64_t num_rows, ProgressSink& progress) {
   std::vector<int32_t> token_rows;
   for (size_t r = 0; r < rows.size(); ++r) {
     token_rows.insert(token_rows.end(), rows[r].ids.size(), static_cast<int32_t>(first_row) + static_cast<int32_t>(r));
@@ -54,7 +54,9 @@ void probe_batch(const Model& reference, std::span<CandidateProbe> candidates, s
   std::vector<std::unique_ptr<Walker>> walkers;
   for (const CandidateProbe& candidate : candidates)
     walkers.push_back(std::make_unique<Walker>(*candidate.model, rows));
-  for (int64_t layer = 0; layer < reference.config().num_hidden_layers; ++layer) {
+  const int64_t num_layers = reference.config().num_hidden_layers;
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
+    progress.update("probe layers", first_row * num_layers + layer, num_rows * num_layers);
     const LayerStep expected = original.run(layer);
     for (size_t c = 0; c < candidates.size(); ++c) {
       const LayerStep found = walkers[c]->run(layer);
@@ -82,10 +84,10 @@ void probe_activations(const EvalText& text, const LoadedModel& reference, std::
   }
   const int64_t rows = static_cast<int64_t>(text.rows.size()), batch = std::max<int64_t>(1, settings.batch_rows);
   for (int64_t begin = 0; begin < rows; begin += batch) {
-    progress.update("probe layers", begin, rows);
     const int64_t count = std::min(batch, rows - begin);
-    probe_batch(*original, probes, std::span(text.rows).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
-                begin);
+    const std::span<const EvalRow> part =
+        std::span(text.rows).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+    probe_batch(*original, probes, part, begin, rows, progress);
   }
   for (size_t c = 0; c < probes.size(); ++c) {
     summaries[c].isolated = probes[c].isolated->layers();

@@ -23,7 +23,7 @@ constexpr std::string_view kStyle = R"CSS(
     --good:#4ade80; --bad:#f87171; } }
 * { box-sizing:border-box; }
 body { margin:0; background:var(--page); color:var(--ink); font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif; }
-main { max-width:1080px; margin:0 auto; padding:36px 24px 72px; }
+main { max-width:1180px; margin:0 auto; padding:36px 24px 72px; }
 h1 { font-size:26px; line-height:1.25; margin:0 0 4px; letter-spacing:-.01em; }
 h2 { font-size:18px; margin:40px 0 6px; padding-top:14px; border-top:1px solid var(--rule); }
 p { margin:4px 0 12px; } .soft { color:var(--soft); }
@@ -31,14 +31,15 @@ p { margin:4px 0 12px; } .soft { color:var(--soft); }
 .pass { color:var(--good); } .fail { color:var(--bad); }
 .scroll { overflow-x:auto; margin:10px 0 18px; border:1px solid var(--rule); border-radius:6px; background:var(--card); }
 table { border-collapse:collapse; width:100%; font-size:13.5px; font-variant-numeric:tabular-nums; }
-th,td { padding:6px 12px; text-align:right; white-space:nowrap; border-bottom:1px solid var(--rule); }
+th,td { padding:6px 11px; text-align:right; white-space:nowrap; border-bottom:1px solid var(--rule); }
 tr:last-child td { border-bottom:0; } th { background:var(--head); font-weight:600; color:var(--soft); }
 th:first-child,td:first-child { text-align:left; font-weight:600; }
+td:first-child { max-width:270px; white-space:normal; }
 .texts th,.texts td { text-align:left; white-space:normal; overflow-wrap:anywhere; } .texts td:first-child { min-width:130px; }
 figure { margin:10px 0 18px; padding:12px 14px 4px; border:1px solid var(--rule); border-radius:6px; background:var(--card); }
 figcaption { font-weight:600; font-size:14px; margin-bottom:6px; } figcaption span { font-weight:400; color:var(--soft); }
 svg { display:block; width:100%; height:auto; font:12px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif; }
-.pair { display:grid; grid-template-columns:repeat(auto-fit,minmax(440px,1fr)); gap:0 18px; }
+.pair { display:grid; grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr)); gap:0 18px; }
 .grid { stroke:var(--rule); stroke-width:1; } .axis { stroke:var(--soft); stroke-width:1; }
 .tick { fill:var(--soft); } .name { fill:var(--soft); } .label { fill:var(--ink); font-weight:600; }
 .line { fill:none; stroke-width:2; stroke-linejoin:round; } .dashed { stroke-dasharray:6 4; }

@@ -241,10 +241,11 @@ ReportTable stream_table(const EvalRecord& record) {
   ReportTable table;
   table.title = "Probe C: both models on their own";
   table.note =
-      "The residual stream after each layer, and the routing of the layer. Router KL: over the reference's experts, "
+      "The residual stream after each layer (relative L2 over all tokens; relative squared error per token), and the "
+      "routing in it. Router KL: over the reference's experts, "
       "renormalised.";
-  table.header = {"model", "layer",  "relative L2",      "median²",        "p95²",
-                  "max²",  "cosine", "expert overlap %", "top-1 expert %", "router KL"};
+  table.header = {"model", "layer",  "relative L2",      "sq. error median", "p95",
+                  "max",   "cosine", "expert overlap %", "top-1 expert %",   "router KL"};
   for (const ProbeSummary& probe : record.probes) {
     for (const StreamLayerProbe& layer : probe.stream) {
       table.rows.push_back({probe.label, std::to_string(layer.layer), format_number(layer.relative_l2),
