@@ -64,7 +64,7 @@ def trefoil_ids(trefoil: str, model: pathlib.Path, text: str, mode: str) -> list
     with tempfile.NamedTemporaryFile(suffix=".txt") as file:
         file.write(text.encode())
         file.flush()
-        command = [trefoil, "tokenize", str(model), "--file", file.name, "--mode", mode, "--json"]
+        command = [trefoil, "tokenize", str(model), "--file", file.name, "--mode", mode]
         return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
