@@ -66,7 +66,13 @@ void ModelLogits::run_block(std::span<const std::span<const int32_t>> pieces, st
     }
     rows.push_back({&state, static_cast<int64_t>(ids.size()) - (end - begin), end - begin});
   }
-  if (!ids.empty()) blocks_.push_back(run_layers(model_, ids, rows));
+  if (ids.empty()) return;
+  try {
+    blocks_.push_back(run_layers(model_, ids, rows));
+  } catch (const Error& error) {
+    fail(error.code(), "{}: rows {} to {}: {}", label_, first_row_ + sequences.front(), first_row_ + sequences.back(),
+         error.what());
+  }
 }
 
 std::vector<float> ModelLogits::logits(int64_t begin, int64_t count) {

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "eval/compare.h"
 #include "eval/loaded_model.h"
 #include "support/test_support.h"
+#include "trefoil/error.h"
 
 namespace trefoil {
 namespace {
@@ -73,6 +76,58 @@ TEST(ModelLogits, SplitsBatchesAndThreadsGiveTheSameBits) {
   }
   const TokenTable two = compare_splits(text, {}, {.batch_rows = 3, .prefill_chunk = 0}, 3);
   EXPECT_EQ(one.nll, two.nll);
+}
+
+// A copy of tiny-k3 in which the first value of `tensor` is NaN.
+void make_poisoned(const std::filesystem::path& folder, const std::string& tensor) {
+  std::filesystem::copy(tiny_k3_dir(), folder);
+  const Checkpoint checkpoint = Checkpoint::open(tiny_k3_dir());
+  const TensorRef& found = checkpoint.at(tensor);
+  ASSERT_EQ(found.info.dtype, DType::kBF16);
+  std::fstream file(folder / checkpoint.shards()[found.shard], std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(checkpoint.header(found.shard).data_start + found.info.begin));
+  file.write("\xC0\x7F", 2);
+  ASSERT_TRUE(file.good());
+}
+
+std::string message_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCorrupt);
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+TEST(ModelLogits, NanNamesModelRowAndPosition) {
+  testing::TempDir temp;
+  make_poisoned(temp.path() / "head", "language_model.lm_head.weight");
+  ThreadPool pool(1);
+  const LoadedModel loaded = load_for_eval("damaged", temp.path() / "head");
+  const std::unique_ptr<Model> model = loaded.make_model({}, pool);
+  ModelLogits logits("damaged", *model);
+  logits.start(7, 2);
+  const std::vector<int32_t> first = {5, 6, 7}, second = {8, 9};
+  const std::vector<std::span<const int32_t>> pieces = {first, first}, more = {second, second};
+  logits.advance(pieces);
+  logits.advance(more);
+  EXPECT_TRUE(message_of([&] { logits.logits(3, 1); }).starts_with("damaged: row 8 position 4: "));
+  EXPECT_TRUE(message_of([&] { logits.logits(1, 2); }).starts_with("damaged: row 7 position 4: "));
+}
+
+TEST(ModelLogits, NanOnTheWayNamesModelAndRows) {
+  testing::TempDir temp;
+  make_poisoned(temp.path() / "embedding", "language_model.model.embed_tokens.weight");
+  ThreadPool pool(1);
+  const LoadedModel loaded = load_for_eval("damaged", temp.path() / "embedding");
+  const std::unique_ptr<Model> model = loaded.make_model({}, pool);
+  ModelLogits logits("damaged", *model);
+  logits.start(7, 2);
+  const std::vector<int32_t> good = {5, 6}, bad = {5, 0};
+  const std::vector<std::span<const int32_t>> pieces = {good, bad};
+  EXPECT_TRUE(message_of([&] { logits.advance(pieces), logits.logits(0, 4); }).starts_with("damaged: row"));
 }
 
 }  // namespace
