@@ -39,6 +39,7 @@ struct TrefoilTuning {
       4;                       // n_eff per input column below which the target stays where it is: it would follow noise
   int refine_rounds = 3;       // rounds of scale update and code descent, each kept only if the exact loss drops
   bool gate_weighting = true;  // weight token t by p^2 / rms(u_t)^2 instead of 1
+  bool output_metric = true;   // weigh errors of w2's outputs by what routed_expert_up_proj makes of them
   bool w2_sequential = true;   // w2 sees the outputs of the quantized w1 and w3 instead of the original ones
   bool operator==(const TrefoilTuning&) const = default;
 };

@@ -156,7 +156,11 @@ class ExpertJob {
     const PreparedHessian prepared = prepare_hessian(moments.hessian, inner_, solve_with);
     moments.lambda = 0;  // nothing to shrink towards: an expert's hidden units are its own
     const std::vector<float> target = target_of(ExpertPart::kW2, moments);
-    finish(ExpertPart::kW2, solve(input_of(ExpertPart::kW2, target), prepared, solve_with), moments);
+    const SolveInput input = input_of(ExpertPart::kW2, target);
+    finish(ExpertPart::kW2,
+           inputs_.w2_metric != nullptr ? solve_two_sided(input, prepared, *inputs_.w2_metric, solve_with)
+                                        : solve(input, prepared, solve_with),
+           moments);
   }
 
   void finish(ExpertPart part, SolveResult solved, const Moments& moments) {
@@ -170,6 +174,7 @@ class ExpertJob {
     record.loss = solved.loss;
     record.relative_error = solved.relative_error;
     record.weight_error = solved.weight_error;
+    record.output_error = solved.output_error;
     record.rounds_kept = solved.refine_rounds_kept;
     record.dead_columns = solved.dead_columns;
     record.negative_scales = negative_share(solved.q.scale);

@@ -12,6 +12,7 @@
 #include "quantize/report.h"
 #include "quantize/shard_writer.h"
 #include "quantize/token_lists.h"
+#include "quantize/two_sided.h"
 
 namespace trefoil {
 
@@ -24,6 +25,7 @@ struct LayerInputs {
   std::span<const float> latent;           // [tokens, latent] of the quantized stream
   std::span<const float> original_latent;  // the same tokens of the original stream; empty without a mismatch target
   std::span<const float> shared_hessian;   // [latent, latent] of all tokens; empty unless the recipe shrinks towards it
+  const OutputMetric* w2_metric = nullptr;  // null: errors of w2's outputs all weigh alike
 };
 
 struct ExpertResult {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "trefoil/self_check.h"
 
 namespace trefoil {
 namespace {
@@ -161,6 +162,15 @@ void cholesky_solve_right(int64_t m, int64_t n, const float* l, int64_t ldl, flo
               blas_int(ldl), b, blas_int(ldb));
   cblas_strsm(CblasRowMajor, CblasRight, CblasLower, CblasNoTrans, CblasNonUnit, blas_int(m), blas_int(n), 1.0f, l,
               blas_int(ldl), b, blas_int(ldb));
+}
+
+void check_linear_algebra() {
+  if (const std::optional<std::string> wrong = linalg_self_test())
+    fail(ErrorCode::kUnsupported, "{} computes wrong results on this machine: {}", linalg_description(), *wrong);
+}
+
+std::string linear_algebra_library() {
+  return linalg_description();
 }
 
 }  // namespace trefoil

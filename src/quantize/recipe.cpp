@@ -119,9 +119,10 @@ std::string recipe_yaml(const QuantizeOptions& options) {
          scheme_yaml(options, indent) +
          fmt::format(
              "{0}dampening_frac: {1}\n{0}scales: {2}\n{0}shrinkage: {3}\n{0}target_alpha: {4}\n{0}refine_rounds: {5}\n"
-             "{0}gate_weighting: {6}\n{0}w2_sequential: {7}\n",
+             "{0}gate_weighting: {6}\n{0}output_metric: {7}\n{0}w2_sequential: {8}\n",
              indent, options.dampening_frac, options.scales == QuantizeOptions::Scales::kAny ? "any" : "positive",
-             tuning.shrinkage, tuning.target_alpha, tuning.refine_rounds, tuning.gate_weighting, tuning.w2_sequential);
+             tuning.shrinkage, tuning.target_alpha, tuning.refine_rounds, tuning.gate_weighting, tuning.output_metric,
+             tuning.w2_sequential);
 }
 
 }  // namespace trefoil

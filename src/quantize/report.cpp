@@ -69,6 +69,7 @@ Json settings_json(const QuantizeOptions& options) {
     json["target_alpha"] = tuning.target_alpha;
     json["refine_rounds"] = tuning.refine_rounds;
     json["gate_weighting"] = tuning.gate_weighting;
+    json["output_metric"] = tuning.output_metric;
     json["w2_sequential"] = tuning.w2_sequential;
   }
   return json;
@@ -119,6 +120,7 @@ Json matrix_json(const MatrixRecord& matrix) {
                {"dead_columns", matrix.dead_columns},
                {"rounds_kept", matrix.rounds_kept},
                {"negative_scales", matrix.negative_scales}};
+  if (matrix.output_error > 0) json["output_error"] = matrix.output_error;
   if (!matrix.fallback.empty()) json["fallback"] = matrix.fallback;
   return json;
 }

@@ -26,6 +26,7 @@ struct MatrixRecord {
   double loss = 0;             // tr((W - Q) H (W - Q)^T) per token, H as used and undamped
   double relative_error = 0;   // loss / tr(W H W^T); kRtn: H = I
   double weight_error = 0;     // |W - Q|^2 / |W|^2
+  double output_error = 0;     // two-sided solves: tr(G E H E^T) / tr(G W H W^T), else 0
   int64_t dead_columns = 0;    // inputs that were always zero
   int rounds_kept = 0;         // refinement rounds that lowered the loss
   double negative_scales = 0;  // share of groups with a negative scale

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "model/checkpoint_weights.h"
 #include "quantize/activations.h"
+#include "quantize/layer_metric.h"
 
 namespace trefoil {
 namespace {
@@ -93,8 +94,11 @@ class CalibratedWalk {
       original_sum = model_.expert_sum(layer, original_input.latent, original_input.routing);
     }
 
+    std::optional<OutputMetric> w2_metric;
+    if (is_trefoil && in_.options.tuning.output_metric)
+      w2_metric = w2_output_metric(CheckpointWeights(in_.source), in_.config, layer);
     const LayerInputs inputs{in_.source.get(), &in_.config,           &in_.options, layer,
-                             input.latent,     original_input.latent, shared};
+                             input.latent,     original_input.latent, shared,       w2_metric ? &*w2_metric : nullptr};
     LayerResult result = quantize_layer(inputs, moe, tokens, in_.pool, in_.writer, in_.progress);
     stream_.moe_finish(layer, result.expert_sum);
     if (original_) original_->moe_finish(layer, original_sum);
@@ -121,7 +125,7 @@ std::vector<LayerRecord> walk_weights_only(const WalkInputs& in) {
   std::vector<LayerRecord> records;
   for (const MoeLayer& moe : in.layers) {
     const Stopwatch watch;
-    const LayerInputs inputs{in.source.get(), &in.config, &in.options, moe.layer, {}, {}, {}};
+    const LayerInputs inputs{in.source.get(), &in.config, &in.options, moe.layer, {}, {}, {}, nullptr};
     const std::vector<ExpertTokens> no_tokens(moe.experts.size());
     LayerRecord record = quantize_layer(inputs, moe, no_tokens, in.pool, in.writer, in.progress).record;
     in.writer.layer_done(moe.layer);
