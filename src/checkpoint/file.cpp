@@ -75,9 +75,11 @@ int open_temporary_once(const fs::path& temporary) {
 
 // Locked, empty, and still the file of that name: another writer may have renamed it between our open and our lock.
 int open_temporary(const fs::path& temporary) {
+  constexpr int kAttempts = 100;
   int fd = open_temporary_once(temporary);
-  while (!is_same_file(fd, temporary)) {
+  for (int attempt = 1; !is_same_file(fd, temporary); ++attempt) {
     ::close(fd);
+    if (attempt == kAttempts) fail(ErrorCode::kIo, "{}: others keep replacing this file", temporary.string());
     fd = open_temporary_once(temporary);
   }
   if (::ftruncate(fd, 0) != 0) {

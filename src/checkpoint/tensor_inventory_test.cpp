@@ -170,7 +170,8 @@ TEST(TensorInventory, TheSameProjectionHasAShapeForEachAttentionKind) {
 }
 
 TEST(TensorInventory, PaddedHeadsAreAccepted) {
-  const auto a_log = tiny_inventory().identify("language_model.model.layers.0.self_attn.A_log");
+  const TensorInventory inventory = tiny_inventory();  // what it identifies points into it
+  const auto a_log = inventory.identify("language_model.model.layers.0.self_attn.A_log");
   EXPECT_TRUE(a_log->expected->matches(DType::kF32, {4}));
   EXPECT_TRUE(a_log->expected->matches(DType::kF32, {64}));
   EXPECT_FALSE(a_log->expected->matches(DType::kF32, {3}));
