@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "trefoil/error.h"
+#include "trefoil/numerics.h"
 #include "trefoil/progress.h"
 
 namespace trefoil {
@@ -47,7 +48,6 @@ struct TrefoilTuning {
 struct QuantizeOptions {
   enum class Layout { kDense, kPadded };  // compressed-tensors 0.18 and later | 0.17.x
   enum class Scales { kAny, kPositive };  // kAny lets the trefoil recipe choose negative scales
-  enum class Numerics { kBf16, kF32 };    // of the calibration's forward pass
   struct LayerRange {                     // decoder layers [begin, end)
     int64_t begin = 0;
     int64_t end = 0;
@@ -69,9 +69,9 @@ struct QuantizeOptions {
   bool stock_zero_mask = false;  // kStock: no error compensation on zero weights, as 0.12.0.1 does
   TrefoilTuning tuning;          // kTrefoil
 
-  uint64_t seed = 0;  // which documents, in which order
-  int threads = 0;    // 0: every CPU this process may use
-  Numerics numerics = Numerics::kBf16;
+  uint64_t seed = 0;                    // which documents, in which order
+  int threads = 0;                      // 0: every CPU this process may use
+  Numerics numerics = Numerics::kBf16;  // of the calibration's forward pass
 
   // Stop after layer end - 1 and quantize only these. The output is then a part, not a checkpoint: the shards that hold
   // these layers and the report, without index and config.json.

@@ -69,8 +69,8 @@ void add_quantize(CLI::App& program, Context& context) {
       ->transform(CLI::CheckedTransformer(std::map<std::string, QuantizeOptions::Layout>{
           {"dense", QuantizeOptions::Layout::kDense}, {"padded", QuantizeOptions::Layout::kPadded}}));
   command->add_option("--numerics", o.numerics, "of the calibration's forward pass: bf16 (default) or f32")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, QuantizeOptions::Numerics>{
-          {"bf16", QuantizeOptions::Numerics::kBf16}, {"f32", QuantizeOptions::Numerics::kF32}}));
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Numerics>{
+          {"bf16", Numerics::kBf16}, {"f32", Numerics::kF32}}));
   command->add_option("--seed", o.seed, "which documents in which order; 0 keeps the files' order")->capture_default_str();
   command->add_option("--layers", arguments->layers, "quantize only decoder layers A:B (B excluded)");
   command->add_flag("--dry-run", o.dry_run, "check everything and say what would be written, write nothing");

@@ -39,7 +39,7 @@ class ExpertJob {
         tokens_(tokens),
         latent_(stored.part(ExpertPart::kW1).in_features),
         inner_(stored.part(ExpertPart::kW1).out_features),
-        numerics_(options_.numerics == QuantizeOptions::Numerics::kBf16 ? Numerics::kBf16 : Numerics::kF32) {
+        numerics_(options_.numerics) {
     for (ExpertPart part : kExpertParts) original_[static_cast<size_t>(part)] = decode(stored.part(part));
   }
 

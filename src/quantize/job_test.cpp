@@ -256,7 +256,7 @@ TEST(Quantize, OptionsChangeTheShards) {
       {"gate", [](auto& o) { o.tuning.gate_weighting = false; }},
       {"w2", [](auto& o) { o.tuning.w2_sequential = false; }},
       {"damp", [](auto& o) { o.dampening_frac = 0.5; }},
-      {"f32", [](auto& o) { o.numerics = QuantizeOptions::Numerics::kF32; }},
+      {"f32", [](auto& o) { o.numerics = Numerics::kF32; }},
       {"seed", [](auto& o) { o.seed = 1; }},
       {"bits", [](auto& o) { o.num_bits = 4; }},
       {"group", [](auto& o) { o.group_size = 32; }},

@@ -88,10 +88,13 @@ LayerResult quantize_layer(const LayerInputs& inputs, const MoeLayer& layer, con
       }
     }
   }
-  if (inputs.options->numerics == QuantizeOptions::Numerics::kBf16) {
-    for (float& value : result.expert_sum) value = round_to_bf16(value);
-  }
+  round_expert_sum(result.expert_sum, inputs.options->numerics);
   return result;
+}
+
+void round_expert_sum(std::span<float> expert_sum, Numerics numerics) {
+  if (numerics != Numerics::kBf16) return;
+  for (float& value : expert_sum) value = round_to_bf16(value);
 }
 
 std::vector<float> shared_hessian(std::span<const float> latent, int64_t width, ThreadPool& pool) {

@@ -22,6 +22,9 @@ struct LayerResult {
 LayerResult quantize_layer(const LayerInputs& inputs, const MoeLayer& layer, const std::vector<ExpertTokens>& tokens,
                            ThreadPool& pool, ShardWriter& writer, ProgressSink& progress);
 
+// The last step of the sum over experts: Model::expert_sum rounds it once in bf16 numerics.
+void round_expert_sum(std::span<float> expert_sum, Numerics numerics);
+
 // Throws Error(kCancelled) when options.stop is set.
 void stop_if_asked(const QuantizeOptions& options);
 

@@ -45,8 +45,8 @@ const char* to_string(QuantizeOptions::Layout layout) {
 const char* to_string(QuantizeOptions::Scales scales) {
   return scales == QuantizeOptions::Scales::kAny ? "any" : "positive";
 }
-const char* to_string(QuantizeOptions::Numerics numerics) {
-  return numerics == QuantizeOptions::Numerics::kBf16 ? "bf16" : "f32";
+const char* to_string(Numerics numerics) {
+  return numerics == Numerics::kBf16 ? "bf16" : "f32";
 }
 
 Json settings_json(const QuantizeOptions& options) {

@@ -24,7 +24,7 @@ class Stopwatch {
 
 ForwardOptions forward_options(const QuantizeOptions& options) {
   ForwardOptions forward;
-  forward.numerics = options.numerics == QuantizeOptions::Numerics::kBf16 ? Numerics::kBf16 : Numerics::kF32;
+  forward.numerics = options.numerics;
   forward.kda = KdaForm::kChunked;
   return forward;
 }

@@ -1,0 +1,79 @@
+#include "quantize/report.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+namespace trefoil {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+QuantizeReport small_report() {
+  QuantizeReport report;
+  report.environment = {"0.1.0", "cc", "OpenBLAS", "avx2", 3};
+  report.source = {"Kimi \"K3\"", "c0", "1d", {{"a.safetensors", 10, "ab"}}, 4000};
+  report.options.recipe = QuantizeRecipe::kTrefoil;
+  report.calibration.row_length = 2;
+  report.calibration.rows = {{1, 2}, {3, 4}};
+  report.latent = 4;
+  LayerRecord layer;
+  layer.layer = 7;
+  layer.tokens = 4;
+  layer.tokens_per_expert = {0, 3, 5};
+  MatrixRecord w1;
+  w1.relative_error = 0.25;
+  MatrixRecord w2;
+  w2.part = ExpertPart::kW2;
+  w2.relative_error = 0.5;
+  w2.fallback = "identity";
+  layer.matrices = {w1, w2};
+  report.layers = {layer};
+  report.output_tensor_bytes = 3000;
+  return report;
+}
+
+TEST(QuantizeReport, TotalsAreCountedFromTheRecords) {
+  const QuantizeSummary summary = summarize(small_report());
+  EXPECT_EQ(summary.matrices, 2);
+  EXPECT_EQ(summary.fallbacks, 1);
+  EXPECT_EQ(summary.experts_without_tokens, 1);
+  EXPECT_EQ(summary.thin_experts, 2) << "0 and 3 tokens against 4 columns";
+  EXPECT_EQ(summary.calibration_tokens, 4);
+  EXPECT_DOUBLE_EQ(summary.relative_error_w1, 0.25);
+  EXPECT_DOUBLE_EQ(summary.relative_error_w2, 0.5);
+  EXPECT_DOUBLE_EQ(summary.relative_error_w3, 0);
+}
+
+TEST(QuantizeReport, JsonHoldsTheFactsOneMatrixALine) {
+  const std::string text = report_json(small_report());
+  const auto json = nlohmann::json::parse(text);
+  EXPECT_EQ(json.at("source").at("folder"), "Kimi \"K3\"");
+  EXPECT_EQ(json.at("calibration").at("token_ids"), (nlohmann::json{{1, 2}, {3, 4}}));
+  EXPECT_EQ(json.at("layers").at(0).at("tokens_per_expert_median"), 3);
+  EXPECT_EQ(json.at("totals").at("fallbacks_by_reason").at("identity"), 1);
+  EXPECT_FALSE(json.at("layers").at(0).at("matrices").at(0).contains("fallback"));
+  EXPECT_THAT(text, HasSubstr("\n    {\"expert\":0,\"matrix\":\"w2\",\"tokens\":0,"));
+  EXPECT_THAT(text, HasSubstr("[1,2],\n"));
+}
+
+TEST(QuantizeReport, MarkdownSaysWhatAReaderMustKnow) {
+  const QuantizeReport report = small_report();
+  const std::string card = model_card(report);
+  EXPECT_THAT(card, HasSubstr("| fallbacks | 1 |"));
+  EXPECT_THAT(card, HasSubstr("- 1 matrices: identity"));
+  EXPECT_THAT(card, HasSubstr("2 rows of 2 tokens"));
+  EXPECT_THAT(card, HasSubstr("tags: [kimi_k3, compressed-tensors, int3]"));
+  EXPECT_THAT(card, HasSubstr("byte-identical to the source"));
+}
+
+TEST(QuantizeReport, RtnMentionsNoCalibration) {
+  QuantizeReport report = small_report();
+  report.options.recipe = QuantizeRecipe::kRtn;
+  EXPECT_FALSE(nlohmann::json::parse(report_json(report)).contains("calibration"));
+  EXPECT_THAT(report_markdown(report), Not(HasSubstr("| calibration |")));
+}
+
+}  // namespace
+}  // namespace trefoil
