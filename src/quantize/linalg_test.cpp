@@ -1,7 +1,9 @@
+#include "base/parallel.h"
 #include "quantize/linalg.h"
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -92,6 +94,30 @@ TEST(Linalg, InvertUpperGivesTheIdentity) {
   for (int64_t i = 0; i < kN; ++i) {
     for (int64_t j = 0; j < kN; ++j) EXPECT_NEAR(product[static_cast<size_t>(i * kN + j)], i == j ? 1.0 : 0.0, 1e-5);
   }
+}
+
+// A build of OpenBLAS without threads shares its work buffers: this fails there.
+TEST(Linalg, ConcurrentCallsDoNotDisturbEachOther) {
+  constexpr int64_t kSize = 160, kRounds = 200;
+  const auto compute = [](int64_t seed) {
+    std::mt19937 rng(static_cast<uint32_t>(seed));
+    std::normal_distribution<float> normal;
+    std::vector<float> x(kSize * kSize), h(kSize * kSize, 0.0f), y(kSize * kSize);
+    for (float& value : x) value = normal(rng);
+    syrk_lower(kSize, kSize, x.data(), kSize, h.data(), kSize);
+    for (int64_t i = 0; i < kSize; ++i) h[static_cast<size_t>(i * kSize + i)] += 1.0f;
+    EXPECT_TRUE(cholesky_lower(kSize, h.data(), kSize));
+    gemm(Transpose::kNo, Transpose::kYes, kSize, kSize, kSize, 1.0f, h.data(), kSize, x.data(), kSize, 0.0f, y.data(),
+         kSize);
+    y.insert(y.end(), h.begin(), h.end());
+    return y;
+  };
+  std::vector<std::vector<float>> expected;
+  for (int64_t i = 0; i < 8; ++i) expected.push_back(compute(i));
+  ThreadPool pool(4);
+  std::atomic<int> wrong = 0;
+  pool.parallel_for(kRounds, [&](int64_t i) { wrong += compute(i % 8) == expected[static_cast<size_t>(i % 8)] ? 0 : 1; });
+  EXPECT_EQ(wrong.load(), 0);
 }
 
 }  // namespace
