@@ -40,6 +40,7 @@ int run_eval(Context& context, EvalArguments& arguments) {
   if (!arguments.reference.empty()) o.reference.folder = resolve_model(arguments.reference);
   for (const std::string& model : arguments.models) o.candidates.push_back(parse_candidate(model));
   o.threads = context.threads;
+  o.stop = &context.stop;
   if (!arguments.no_date) o.date = today();
   const EvalReport report = evaluate(arguments.command, o, context.progress.get());
   if (!arguments.report.empty()) report.write(expand_home(arguments.report));
