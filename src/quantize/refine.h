@@ -1,10 +1,10 @@
 // Refinement: with everything else fixed, move one group's scale or one code to where the loss is lower. Every move is
 // accepted only if it lowers the row's objective e (H + damping) e^T, so the objective never rises.
 //
-//   T = E H_damped, the (negative half) gradient; for a group g with codes z and block H_gg:
+//   pair    search a new scale together with new codes: nearest plane on the group for a grid of scales refine_group.h
 //   scale   s += (z . T_g) / (z H_gg z^T), rounded to bf16                            (arXiv 2602.02126, stage 2)
 //   code    q_j <- clamp-round((Q_j + T_j / H_jj) / s), cyclic                        (QuantEase, arXiv 2309.01885)
-//   a change D of the group's values changes the loss by -2 D . T_g + D H_gg D^T
+//   with T = E H_damped, z the codes of group g and H_gg its block of H_damped
 //
 // T is formed afresh for each group by one matrix product, so no error builds up. Panels as in gptq.h.
 #pragma once

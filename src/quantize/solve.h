@@ -43,15 +43,15 @@ struct SolveOptions {
   int search_steps = 80;     // grid intervals between them, each candidate rounded to bf16; then least-squares polish
   bool gptq = true;          // false: round to nearest
   bool static_order = true;  // process columns by descending diag(H), ties by index (act order "static")
-  bool zero_mask =
-      false;  // as published: no compensation of zero weights when >= 5 % are zero, dead columns become zero
-  double dampening_frac = 0.01;  // of the mean diagonal, after dead columns are given the diagonal dead_column_diagonal
-  bool dead_diagonal_is_one =
-      false;                   // as published: H_jj = 1 for dead columns before the mean is taken; false: leave 0
-  bool damping_ladder = true;  // false: identity at the first failed factorization, as published
-  int64_t block_size = 128;    // columns between two matrix products of the sweep; changes rounding only
-  int refine_rounds = 0;       // passes of (scale update, code descent) over all groups
-  int refine_inner = 2;        // repetitions of the pair while a group's gradient is at hand
+  bool zero_mask = false;    // as published: zero weights are not compensated when >= 5 % are, dead columns become zero
+  double dampening_frac = 0.01;       // of the mean diagonal
+  bool dead_diagonal_is_one = false;  // as published: H_jj = 1 for dead columns before the mean is taken
+  bool damping_ladder = true;         // false: identity at the first failed factorization, as published
+  int64_t block_size = 128;           // columns between two matrix products of the sweep; changes rounding only
+  int refine_rounds = 0;              // passes over all groups: (pair search, then scale update and code descent)
+  int refine_inner = 2;               // repetitions of the last two while a group's gradient is at hand
+  int refine_search_steps = 17;       // scales tried by the pair search, in each sign; 0: no search
+  double refine_search_span = 0.25;   // they lie between exp(-span) and exp(span) times the current scale
 };
 
 SolveOptions rtn_options();                    // stock scales, round to nearest

@@ -1,0 +1,9 @@
+#include "quantize/refine_group_impl.h"
+
+namespace trefoil {
+
+GroupMoves group_moves_avx2() {
+  return {update_scale, descend_codes, search_pairs};
+}
+
+}  // namespace trefoil
