@@ -33,11 +33,9 @@ const char* to_string(QuantizeRecipe recipe);
 
 // The knobs of the trefoil recipe. The defaults are the recipe; docs/quantization.md says what each was measured to do.
 struct TrefoilTuning {
-  double shrinkage = 4.0;  // k in lambda = d / (d + k n_eff), d the input width; a large k means no shrinkage
-  double target_alpha =
-      0.25;  // how far the target moves to undo the drift of the inputs, in [0, 1]; 0 needs no second stream
-  double target_min_tokens =
-      4;                       // n_eff per input column below which the target stays where it is: it would follow noise
+  double shrinkage = 1.0;      // k in lambda = d / (d + k n_eff), d the input width; a large k means no shrinkage
+  double target_alpha = 0.5;   // how far the target moves to undo the drift of the inputs, in [0, 1], times 1 - lambda;
+                               // 0 needs no second stream
   int refine_rounds = 3;       // rounds of scale update and code descent, each kept only if the exact loss drops
   bool gate_weighting = true;  // weight token t by p^2 / rms(u_t)^2 instead of 1
   bool output_metric = true;   // weigh errors of w2's outputs by what routed_expert_up_proj makes of them

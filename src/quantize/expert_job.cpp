@@ -25,6 +25,7 @@ struct Moments {
   std::vector<float> cross;  // empty without a mismatch target
   double n_eff = 0;
   double lambda = 0;
+  double target_alpha = 0;  // of the mismatch target
   double dampening_frac = 0;
   bool replaced_by_layer = false;  // no tokens: the layer's shared Hessian stands in
 };
@@ -113,8 +114,9 @@ class ExpertJob {
     moments.hessian = hessian.mean();
     moments.n_eff = hessian.effective_tokens();
     if (is_trefoil()) moments.lambda = shrinkage_lambda(width, moments.n_eff, options_.tuning.shrinkage);
-    const bool enough_for_target = moments.n_eff >= options_.tuning.target_min_tokens * static_cast<double>(width);
-    if (has_target() && enough_for_target) {
+    // A target learnt from few tokens follows their noise: it moves as far as the expert's own tokens are trusted.
+    moments.target_alpha = options_.tuning.target_alpha * (1 - moments.lambda);
+    if (has_target() && moments.target_alpha > 0) {
       CrossAccumulator cross(width);
       cross.add(original_inputs, inputs, tokens_.weight);
       moments.cross = cross.mean();
@@ -127,7 +129,7 @@ class ExpertJob {
     if (moments.cross.empty()) return {};
     const StoredLinear& linear = stored_.part(part);
     return mismatch_target(original_[static_cast<size_t>(part)], moments.cross, moments.hessian, linear.out_features,
-                           linear.in_features, options_.tuning.target_alpha);
+                           linear.in_features, moments.target_alpha);
   }
 
   void quantize_gate_and_up(std::span<const float> z, std::span<const float> z0) {

@@ -251,7 +251,7 @@ TEST(Quantize, OptionsChangeTheShards) {
   const std::map<std::string, std::function<void(QuantizeOptions&)>> changes = {
       {"scales", [](auto& o) { o.scales = QuantizeOptions::Scales::kPositive; }},
       {"shrinkage", [](auto& o) { o.tuning.shrinkage = 1e6; }},
-      {"alpha", [](auto& o) { o.tuning.target_alpha = 0.5, o.tuning.target_min_tokens = 0; }},
+      {"alpha", [](auto& o) { o.tuning.target_alpha = 1; }},
       {"refine", [](auto& o) { o.tuning.refine_rounds = 0; }},
       {"gate", [](auto& o) { o.tuning.gate_weighting = false; }},
       {"w2", [](auto& o) { o.tuning.w2_sequential = false; }},
