@@ -68,13 +68,18 @@ uint64_t parse_size(std::string_view text) {
   return static_cast<uint64_t>(std::llround(bytes));
 }
 
-std::string format_gb(uint64_t bytes) { return scaled(bytes, 1000.0, {"B", "kB", "MB", "GB", "TB", "PB"}); }
+std::string format_gb(uint64_t bytes) {
+  return scaled(bytes, 1000.0, {"B", "kB", "MB", "GB", "TB", "PB"});
+}
 
-std::string format_gib(uint64_t bytes) { return scaled(bytes, 1024.0, {"B", "KiB", "MiB", "GiB", "TiB", "PiB"}); }
+std::string format_gib(uint64_t bytes) {
+  return scaled(bytes, 1024.0, {"B", "KiB", "MiB", "GiB", "TiB", "PiB"});
+}
 
 std::string format_count(uint64_t value) {
   std::string digits = std::to_string(value);
-  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<size_t>(at), ",");
   return digits;
 }
 

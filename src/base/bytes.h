@@ -32,11 +32,19 @@ void store(void* to, T value) {
 }
 
 // a * b and a + b for sizes that come from a file; false on overflow, *out is then unspecified.
-inline bool multiply_fits(uint64_t a, uint64_t b, uint64_t* out) { return !__builtin_mul_overflow(a, b, out); }
-inline bool add_fits(uint64_t a, uint64_t b, uint64_t* out) { return !__builtin_add_overflow(a, b, out); }
+inline bool multiply_fits(uint64_t a, uint64_t b, uint64_t* out) {
+  return !__builtin_mul_overflow(a, b, out);
+}
+inline bool add_fits(uint64_t a, uint64_t b, uint64_t* out) {
+  return !__builtin_add_overflow(a, b, out);
+}
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int64_t round_up(int64_t a, int64_t multiple) { return ceil_div(a, multiple) * multiple; }
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+constexpr int64_t round_up(int64_t a, int64_t multiple) {
+  return ceil_div(a, multiple) * multiple;
+}
 
 // 1220517721088 -> "1.22 TB" (decimal units, three digits), used for disk and transfer.
 std::string format_gb(uint64_t bytes);
@@ -45,6 +53,8 @@ std::string format_gib(uint64_t bytes);
 // 497220 -> "497,220".
 std::string format_count(uint64_t value);
 
-inline Bytes as_bytes_of(std::string_view text) { return {reinterpret_cast<const std::byte*>(text.data()), text.size()}; }
+inline Bytes as_bytes_of(std::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
 
 }  // namespace trefoil

@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define TREFOIL_CHECK(condition)                                                                       \
-  do {                                                                                                 \
-    if (!(condition)) {                                                                                \
+#define TREFOIL_CHECK(condition)                                                                         \
+  do {                                                                                                   \
+    if (!(condition)) {                                                                                  \
       std::fprintf(stderr, "%s:%d: internal error: %s does not hold\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                                    \
-    }                                                                                                  \
+      std::abort();                                                                                      \
+    }                                                                                                    \
   } while (false)

@@ -27,9 +27,12 @@ std::atomic<Isa>& cap() {
 
 const char* to_string(Isa isa) {
   switch (isa) {
-    case Isa::kScalar: return "scalar";
-    case Isa::kAvx2: return "avx2";
-    case Isa::kAvx512: return "avx512";
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
   }
   return "unknown";
 }
@@ -39,7 +42,9 @@ Isa detected_isa() {
   return isa;
 }
 
-Isa active_isa() { return cap().load(std::memory_order_relaxed); }
+Isa active_isa() {
+  return cap().load(std::memory_order_relaxed);
+}
 
 void set_isa_cap(std::string_view name) {
   for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {

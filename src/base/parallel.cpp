@@ -78,7 +78,9 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : state_->threads) thread.join();
 }
 
-int ThreadPool::num_threads() const { return static_cast<int>(state_->threads.size()) + 1; }
+int ThreadPool::num_threads() const {
+  return static_cast<int>(state_->threads.size()) + 1;
+}
 
 void ThreadPool::parallel_for(int64_t count, const std::function<void(int64_t)>& body) {
   if (count <= 0) return;

@@ -22,9 +22,9 @@ struct Context {
   int threads = 0;  // 0: every CPU this process may use
   std::string isa;  // cap on instruction sets, empty: none
   std::string progress_mode = "auto";
-  std::atomic<bool> stop{false};             // set by SIGINT and SIGTERM
-  std::unique_ptr<ProgressSink> progress;    // draws on stderr
-  std::function<int()> run;                  // set by the chosen command
+  std::atomic<bool> stop{false};           // set by SIGINT and SIGTERM
+  std::unique_ptr<ProgressSink> progress;  // draws on stderr
+  std::function<int()> run;                // set by the chosen command
 
   // `threads`, or the number of usable CPUs.
   int num_threads() const;

@@ -53,14 +53,18 @@ void add_eval_command(CLI::App& eval, Context& context, EvalCommand which, const
   const auto arguments = std::make_shared<EvalArguments>();
   arguments->command = which;
   EvalOptions& o = arguments->options;
-  command->add_option("MODEL", arguments->models, "candidates: a folder, org/name, or label=folder; several are compared in pairs")
+  command
+      ->add_option("MODEL", arguments->models,
+                   "candidates: a folder, org/name, or label=folder; several are compared in pairs")
       ->required();
-  CLI::Option* reference = command->add_option("--reference", arguments->reference, "the model they are judged against");
+  CLI::Option* reference =
+      command->add_option("--reference", arguments->reference, "the model they are judged against");
   if (which != EvalCommand::kPpl) reference->required();
   command->add_option("--text", o.texts, "JSONL or text to judge on; must not have been calibrated on")->required();
   command->add_option("--ctx-size", o.ctx_size, "tokens of a row")->capture_default_str();
   command->add_flag("--per-document", o.per_document, "rows begin and end with documents");
-  command->add_option("--max-rows", o.max_rows, "at most this many rows, evenly spread (0: all)")->capture_default_str();
+  command->add_option("--max-rows", o.max_rows, "at most this many rows, evenly spread (0: all)")
+      ->capture_default_str();
   command->add_option("--numerics", o.numerics, "f32: differences are the weights' alone (default); bf16: as served")
       ->transform(CLI::CheckedTransformer(std::map<std::string, EvalOptions::Numerics>{
           {"f32", EvalOptions::Numerics::kF32}, {"bf16", EvalOptions::Numerics::kBf16}}));
@@ -81,17 +85,20 @@ void add_eval_command(CLI::App& eval, Context& context, EvalCommand which, const
     command->add_option("--probe-experts", o.probe_experts, "experts of a layer whose weights are compared (0: all)")
         ->capture_default_str();
   }
-  command->callback([&context, arguments] { context.run = [&context, arguments] { return run_eval(context, *arguments); }; });
+  command->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return run_eval(context, *arguments); }; });
 }
 
 }  // namespace
 
 void add_eval(CLI::App& program, Context& context) {
-  CLI::App* command = program.add_subcommand("eval", "what was lost against the original: perplexity, KL divergence, probes");
+  CLI::App* command =
+      program.add_subcommand("eval", "what was lost against the original: perplexity, KL divergence, probes");
   command->require_subcommand(1);
   add_eval_command(*command, context, EvalCommand::kPpl, "perplexity, and its paired ratio to the reference");
   add_eval_command(*command, context, EvalCommand::kKld, "KL divergence, agreement and perplexity, with a noise floor");
-  add_eval_command(*command, context, EvalCommand::kProbe, "where it was lost: weights, layers, residual streams, routing");
+  add_eval_command(*command, context, EvalCommand::kProbe,
+                   "where it was lost: weights, layers, residual streams, routing");
 }
 
 }  // namespace trefoil::cli

@@ -33,10 +33,12 @@ void add_inspect(CLI::App& program, Context& context) {
   const auto arguments = std::make_shared<InspectArguments>();
   add_model_argument(*command, arguments->model);
   command->add_option("--config", arguments->config, "this file instead of MODEL/config.json");
-  command->add_option("--index", arguments->index, "this file (also .gz) instead of MODEL/model.safetensors.index.json");
-  CLI::Option* tensors =
-      command->add_option("--tensors", arguments->tensors, "list the tensors whose name matches this pattern (default: all)")
-          ->expected(0, 1);
+  command->add_option("--index", arguments->index,
+                      "this file (also .gz) instead of MODEL/model.safetensors.index.json");
+  CLI::Option* tensors = command
+                             ->add_option("--tensors", arguments->tensors,
+                                          "list the tensors whose name matches this pattern (default: all)")
+                             ->expected(0, 1);
   command->add_flag("--json", arguments->json, "JSON instead of tables");
   command->callback([&context, arguments, tensors] {
     arguments->list = tensors->count() > 0;

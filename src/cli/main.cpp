@@ -11,8 +11,8 @@
 namespace trefoil::cli {
 namespace {
 
-constexpr AddCommand kCommands[] = {add_inspect, add_plan,     add_quantize, add_verify, add_recode,
-                                    add_eval,    add_run,      add_tokenize, add_doctor, add_version};
+constexpr AddCommand kCommands[] = {add_inspect, add_plan, add_quantize, add_verify, add_recode,
+                                    add_eval,    add_run,  add_tokenize, add_doctor, add_version};
 
 std::atomic<bool>* stop_flag = nullptr;
 volatile std::sig_atomic_t last_signal = 0;
@@ -30,7 +30,8 @@ void add_common_options(CLI::App& program, Context& context) {
       ->envname("TREFOIL_THREADS");
   program.add_option("--isa", context.isa, "use no instruction set above this one: scalar, avx2, avx512")
       ->envname("TREFOIL_ISA");
-  program.add_option("--progress", context.progress_mode, "auto: a line on a terminal, plain lines elsewhere; json; off")
+  program
+      .add_option("--progress", context.progress_mode, "auto: a line on a terminal, plain lines elsewhere; json; off")
       ->check(CLI::IsMember({"auto", "json", "off"}))
       ->envname("TREFOIL_PROGRESS");
 }
@@ -62,19 +63,26 @@ int run_command(Context& context) {
 
 int exit_code_of(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return kUsage;
-    case ErrorCode::kCheckFailed: return kCheckFailed;
+    case ErrorCode::kInvalidArgument:
+      return kUsage;
+    case ErrorCode::kCheckFailed:
+      return kCheckFailed;
     case ErrorCode::kNotFound:
     case ErrorCode::kCorrupt:
-    case ErrorCode::kUnsupported: return kBadInput;
+    case ErrorCode::kUnsupported:
+      return kBadInput;
     case ErrorCode::kIo:
-    case ErrorCode::kOverBudget: return kResources;
-    case ErrorCode::kCancelled: return kResumable;
+    case ErrorCode::kOverBudget:
+      return kResources;
+    case ErrorCode::kCancelled:
+      return kResumable;
   }
   return kFailure;
 }
 
-int Context::num_threads() const { return threads > 0 ? threads : usable_cpus(); }
+int Context::num_threads() const {
+  return threads > 0 ? threads : usable_cpus();
+}
 
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)

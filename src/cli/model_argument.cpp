@@ -42,14 +42,16 @@ void add_model_argument(CLI::App& command, std::string& model, const std::string
 }
 
 fs::path expand_home(const std::string& path) {
-  if (path == "~" || path.starts_with("~/")) return fs::path(environment("HOME")) / path.substr(path.size() > 1 ? 2 : 1);
+  if (path == "~" || path.starts_with("~/"))
+    return fs::path(environment("HOME")) / path.substr(path.size() > 1 ? 2 : 1);
   return path;
 }
 
 fs::path resolve_model(const std::string& model) {
   const fs::path folder = expand_home(model);
   if (fs::exists(folder)) return folder;
-  static const std::regex hub_name("([A-Za-z0-9][A-Za-z0-9._-]*)/([A-Za-z0-9][A-Za-z0-9._-]*)(?:@([A-Za-z0-9][A-Za-z0-9._-]*))?");
+  static const std::regex hub_name(
+      "([A-Za-z0-9][A-Za-z0-9._-]*)/([A-Za-z0-9][A-Za-z0-9._-]*)(?:@([A-Za-z0-9][A-Za-z0-9._-]*))?");
   std::smatch match;
   if (!std::regex_match(model, match, hub_name))
     throw Error(ErrorCode::kNotFound, fmt::format("{}: no such folder", model));
@@ -57,10 +59,11 @@ fs::path resolve_model(const std::string& model) {
   const fs::path repository = hub_cache() / fmt::format("models--{}--{}", match[1].str(), match[2].str());
   const fs::path snapshot = find_snapshot(repository, revision);
   if (snapshot.empty()) {
-    throw Error(ErrorCode::kNotFound,
-                fmt::format("{0}: no such folder, and {1} holds no revision '{2}'; to download it: huggingface-cli download "
-                            "{3}/{4} --revision {2}",
-                            model, repository.string(), revision, match[1].str(), match[2].str()));
+    throw Error(
+        ErrorCode::kNotFound,
+        fmt::format("{0}: no such folder, and {1} holds no revision '{2}'; to download it: huggingface-cli download "
+                    "{3}/{4} --revision {2}",
+                    model, repository.string(), revision, match[1].str(), match[2].str()));
   }
   return snapshot;
 }

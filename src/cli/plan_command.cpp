@@ -35,7 +35,8 @@ void add_plan(CLI::App& program, Context& context) {
   PlanOptions& o = arguments->options;
   add_model_argument(*command, arguments->model);
   command->add_option("--config", arguments->config, "this file instead of MODEL/config.json");
-  command->add_option("--index", arguments->index, "this file (also .gz) instead of MODEL/model.safetensors.index.json");
+  command->add_option("--index", arguments->index,
+                      "this file (also .gz) instead of MODEL/model.safetensors.index.json");
   command->add_option("--task", arguments->task, "quantize, run or serve")->capture_default_str();
   command->add_option("--memory", arguments->memory, "memory that may be used, as 64GiB (default: this machine's)");
   command->add_option("--hardware", o.hardware, "another machine: '8x141GB GPU', '64-core 768GB'; may be repeated");
@@ -44,7 +45,8 @@ void add_plan(CLI::App& program, Context& context) {
   command->add_option("--num-calibration-samples", o.num_calibration_samples, "of quantize")->capture_default_str();
   command->add_option("--max-seq-length", o.max_seq_length, "of quantize")->capture_default_str();
   command->add_flag("--json", arguments->json, "JSON instead of tables");
-  command->callback([&context, arguments] { context.run = [&context, arguments] { return run_plan(context, *arguments); }; });
+  command->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return run_plan(context, *arguments); }; });
 }
 
 }  // namespace trefoil::cli

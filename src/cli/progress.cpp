@@ -38,8 +38,8 @@ class JsonProgress : public ProgressSink {
  public:
   void update(std::string_view stage, int64_t done, int64_t total) override {
     const std::lock_guard lock(mutex_);
-    std::fprintf(stderr, "{\"event\":\"progress\",\"stage\":%s,\"done\":%lld,\"total\":%lld}\n", json_string(stage).c_str(),
-                 static_cast<long long>(done), static_cast<long long>(total));
+    std::fprintf(stderr, "{\"event\":\"progress\",\"stage\":%s,\"done\":%lld,\"total\":%lld}\n",
+                 json_string(stage).c_str(), static_cast<long long>(done), static_cast<long long>(total));
   }
   void note(std::string_view message) override {
     const std::lock_guard lock(mutex_);

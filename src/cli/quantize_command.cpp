@@ -33,11 +33,14 @@ void add_recipe_options(CLI::App& command, QuantizeOptions& o) {
   command.add_option("--group-size", o.group_size, "input columns that share a scale")->capture_default_str();
   command.add_option("--dampening-frac", o.dampening_frac, "added to the Hessian's diagonal, of its mean")
       ->capture_default_str();
-  command.add_option("--actorder", o.actorder, "order of the columns; only static (alias weight)")->capture_default_str();
-  command.add_option("--scales", o.scales, "any: a scale may be negative (default); positive: for readers that need it")
+  command.add_option("--actorder", o.actorder, "order of the columns; only static (alias weight)")
+      ->capture_default_str();
+  command
+      .add_option("--scales", o.scales, "any: a scale may be negative (default); positive: for readers that need it")
       ->transform(CLI::CheckedTransformer(std::map<std::string, QuantizeOptions::Scales>{
           {"any", QuantizeOptions::Scales::kAny}, {"positive", QuantizeOptions::Scales::kPositive}}));
-  command.add_flag("--stock-zero-mask", o.stock_zero_mask, "stock: no error compensation on zero weights, as published");
+  command.add_flag("--stock-zero-mask", o.stock_zero_mask,
+                   "stock: no error compensation on zero weights, as published");
 }
 
 int run_quantize(Context& context, QuantizeArguments& arguments) {
@@ -54,8 +57,9 @@ int run_quantize(Context& context, QuantizeArguments& arguments) {
 }  // namespace
 
 void add_quantize(CLI::App& program, Context& context) {
-  CLI::App* command = program.add_subcommand("quantize", "MXFP4 experts to calibrated 3-bit, in compressed-tensors format")
-                          ->alias("convert");
+  CLI::App* command =
+      program.add_subcommand("quantize", "MXFP4 experts to calibrated 3-bit, in compressed-tensors format")
+          ->alias("convert");
   const auto arguments = std::make_shared<QuantizeArguments>();
   QuantizeOptions& o = arguments->options;
   add_model_argument(*command, arguments->model);
@@ -69,13 +73,15 @@ void add_quantize(CLI::App& program, Context& context) {
       ->transform(CLI::CheckedTransformer(std::map<std::string, QuantizeOptions::Layout>{
           {"dense", QuantizeOptions::Layout::kDense}, {"padded", QuantizeOptions::Layout::kPadded}}));
   command->add_option("--numerics", o.numerics, "of the calibration's forward pass: bf16 (default) or f32")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Numerics>{
-          {"bf16", Numerics::kBf16}, {"f32", Numerics::kF32}}));
-  command->add_option("--seed", o.seed, "which documents in which order; 0 keeps the files' order")->capture_default_str();
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, Numerics>{{"bf16", Numerics::kBf16}, {"f32", Numerics::kF32}}));
+  command->add_option("--seed", o.seed, "which documents in which order; 0 keeps the files' order")
+      ->capture_default_str();
   command->add_option("--layers", arguments->layers, "quantize only decoder layers A:B (B excluded)");
   command->add_flag("--dry-run", o.dry_run, "check everything and say what would be written, write nothing");
   command->add_flag("--overwrite", o.overwrite, "replace an output this program wrote");
-  command->callback([&context, arguments] { context.run = [&context, arguments] { return run_quantize(context, *arguments); }; });
+  command->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return run_quantize(context, *arguments); }; });
 }
 
 }  // namespace trefoil::cli

@@ -37,7 +37,8 @@ void add_recode(CLI::App& program, Context& context) {
   command->add_option("--to", arguments->to, "w3-dense, w3-padded or w4")
       ->required()
       ->check(CLI::IsMember({"w3-dense", "w3-padded", "w4"}));
-  command->callback([&context, arguments] { context.run = [&context, arguments] { return run_recode(context, *arguments); }; });
+  command->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return run_recode(context, *arguments); }; });
 }
 
 }  // namespace trefoil::cli

@@ -79,7 +79,9 @@ void add_tokenize(CLI::App& program, Context& context) {
   add_model_argument(*command, arguments->model);
   CLI::Option* text = command->add_option("-p,--text", arguments->text, "the text (default: standard input)");
   command->add_option("--file", arguments->file, "read the text from this file; - is standard input")->excludes(text);
-  command->add_option("--mode", arguments->mode, "text: names of special tokens are ordinary text (default); markup: they are ids")
+  command
+      ->add_option("--mode", arguments->mode,
+                   "text: names of special tokens are ordinary text (default); markup: they are ids")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, EncodeMode>{{"text", EncodeMode::kText}, {"markup", EncodeMode::kMarkup}}));
   command->add_flag("--decode", arguments->decode, "the input is ids, the output text");

@@ -36,14 +36,16 @@ int run_verify(Context& context, const VerifyArguments& arguments) {
 }  // namespace
 
 void add_verify(CLI::App& program, Context& context) {
-  CLI::App* command = program.add_subcommand("verify", "prove a checkpoint: structure, config, every expert tensor, bit for bit");
+  CLI::App* command =
+      program.add_subcommand("verify", "prove a checkpoint: structure, config, every expert tensor, bit for bit");
   const auto arguments = std::make_shared<VerifyArguments>();
   add_model_argument(*command, arguments->model);
   command->add_option("--against", arguments->against, "the checkpoint it was made from");
   command->add_option("--sample", arguments->sample, "expert Linears of a layer to decode: all, or a number")
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "the report as JSON");
-  command->callback([&context, arguments] { context.run = [&context, arguments] { return run_verify(context, *arguments); }; });
+  command->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return run_verify(context, *arguments); }; });
 }
 
 }  // namespace trefoil::cli

@@ -47,7 +47,8 @@ std::vector<FormatSummary> format_summaries(const ModelSource& source, const Mod
                        bits_per_weight(facts.routed_bytes(), routed.parameters)});
   }
   for (const auto& [dtype, summary] : facts.plain_linears) {
-    const auto same = std::find_if(formats.begin(), formats.end(), [&name = dtype](const auto& f) { return f.format == name; });
+    const auto same =
+        std::find_if(formats.begin(), formats.end(), [&name = dtype](const auto& f) { return f.format == name; });
     FormatSummary& format = same != formats.end() ? *same : formats.emplace_back();
     format.format = dtype;
     format.linears += summary.linears;

@@ -111,7 +111,8 @@ std::string linalg_description() {
 
 std::optional<std::string> linalg_self_test() {
   if (openblas_get_parallel() == kSequentialBuild)
-    return "it is a build without threads, whose calls from several threads corrupt each other (link the pthread build)";
+    return "it is a build without threads, whose calls from several threads corrupt each other (link the pthread "
+           "build)";
   // Around the register blocks (4, 8, 16), the small-matrix kernels, and past the first cache block.
   for (const int64_t n : {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 48, 64, 65, 129}) {
     for (const int64_t k : {1, 5, 32, 67}) {

@@ -1,5 +1,5 @@
-#include "base/parallel.h"
 #include "quantize/linalg.h"
+#include "base/parallel.h"
 
 #include <gtest/gtest.h>
 
@@ -116,7 +116,8 @@ TEST(Linalg, ConcurrentCallsDoNotDisturbEachOther) {
   for (int64_t i = 0; i < 8; ++i) expected.push_back(compute(i));
   ThreadPool pool(4);
   std::atomic<int> wrong = 0;
-  pool.parallel_for(kRounds, [&](int64_t i) { wrong += compute(i % 8) == expected[static_cast<size_t>(i % 8)] ? 0 : 1; });
+  pool.parallel_for(kRounds,
+                    [&](int64_t i) { wrong += compute(i % 8) == expected[static_cast<size_t>(i % 8)] ? 0 : 1; });
   EXPECT_EQ(wrong.load(), 0);
 }
 

@@ -6,7 +6,9 @@
 
 namespace trefoil {
 
-inline float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+inline float bf16_to_f32(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 // Nearest, ties to even; overflow becomes infinity; a NaN stays a (quiet) NaN; subnormals are kept.
 inline uint16_t f32_to_bf16(float value) {
@@ -16,6 +18,8 @@ inline uint16_t f32_to_bf16(float value) {
 }
 
 // The value after one trip through bf16.
-inline float round_to_bf16(float value) { return bf16_to_f32(f32_to_bf16(value)); }
+inline float round_to_bf16(float value) {
+  return bf16_to_f32(f32_to_bf16(value));
+}
 
 }  // namespace trefoil

@@ -16,13 +16,19 @@ constexpr Entry kEntries[] = {
     {DType::kF64, "F64", 8},        {DType::kI64, "I64", 8}, {DType::kU64, "U64", 8},
 };
 
-const Entry& entry(DType dtype) { return kEntries[static_cast<int>(dtype)]; }
+const Entry& entry(DType dtype) {
+  return kEntries[static_cast<int>(dtype)];
+}
 
 }  // namespace
 
-int64_t element_size(DType dtype) { return entry(dtype).size; }
+int64_t element_size(DType dtype) {
+  return entry(dtype).size;
+}
 
-std::string_view to_string(DType dtype) { return entry(dtype).name; }
+std::string_view to_string(DType dtype) {
+  return entry(dtype).name;
+}
 
 std::optional<DType> parse_dtype(std::string_view name) {
   for (const Entry& e : kEntries) {

@@ -5,7 +5,9 @@
 
 namespace trefoil {
 
-std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string to_string(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 bool byte_size_of(const Shape& shape, DType dtype, uint64_t* bytes) {
   uint64_t product = static_cast<uint64_t>(element_size(dtype));
