@@ -1,6 +1,7 @@
 #include "base/parallel.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <stdexcept>
@@ -49,6 +50,20 @@ TEST(ThreadPool, RethrowsTheLowestFailureAndSurvives) {
 TEST(ThreadPool, NothingToDoIsNotAnError) {
   ThreadPool(2).parallel_for(0, [](int64_t) { FAIL(); });
   EXPECT_GE(usable_cpus(), 1);
+}
+
+// Several jobs on one machine, each bound to its share of the CPUs, must not all start a thread for every CPU.
+TEST(UsableCpus, CountsOnlyThoseThisProcessIsBoundTo) {
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &all)) ++first;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  EXPECT_EQ(usable_cpus(), 1);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 
 }  // namespace

@@ -283,6 +283,34 @@ TEST(DecodeLinear, Mxfp4GivesTheReferenceValues) {
   EXPECT_THAT(std::vector<float>(row.begin(), row.begin() + 8), ElementsAre(-4, -0.5, 0, -0.0, -6, 6, 1.5, 0.5));
 }
 
+// A wrong stride between experts or groups shows in the last one first: its last scale is the file's last byte.
+TEST(DecodeLinear, EveryExpertHasItsOwnScalesUpToTheLastByteOfTheFile) {
+  constexpr int kExperts = 7, kRows = 3, kGroups = 2;
+  std::vector<RawTensor> tensors;
+  for (int expert = 0; expert < kExperts; ++expert) {
+    const std::string module = "experts." + std::to_string(expert) + ".w1";
+    std::string scales;
+    for (int i = 0; i < kRows * kGroups; ++i) scales += static_cast<char>(100 + expert * kRows * kGroups + i);
+    tensors.push_back({module + ".weight_packed", "U8", {kRows, 32}, std::string(kRows * 32, '\x22')});  // all 1.0
+    tensors.push_back({module + ".weight_scale", "U8", {kRows, kGroups}, scales});
+  }
+  for (const auto access : {Checkpoint::Access::kMapped, Checkpoint::Access::kRead}) {
+    const Stored stored(tensors, access);
+    for (int expert = kExperts - 1; expert >= 0; --expert) {
+      const StoredLinear linear = resolve_linear(*stored, "experts." + std::to_string(expert) + ".w1");
+      std::vector<float> row(64);
+      for (int r = 0; r < kRows; ++r) {
+        decode_linear(*stored, linear, r, r + 1, row);
+        for (int g = 0; g < kGroups; ++g) {
+          const float expected = std::exp2(static_cast<float>(100 - 127 + (expert * kRows + r) * kGroups + g));
+          EXPECT_EQ(row[static_cast<size_t>(g * 32)], expected) << expert << " " << r << " " << g;
+          EXPECT_EQ(row[static_cast<size_t>(g * 32 + 31)], expected) << expert << " " << r << " " << g;
+        }
+      }
+    }
+  }
+}
+
 TEST(DecodeLinear, NamesTensorAndRowOfWhatCannotBeDecoded) {
   const auto refused_row = [](std::vector<RawTensor> tensors, const std::string& because) {
     const Stored stored(std::move(tensors));

@@ -186,6 +186,22 @@ TEST_F(ModelTest, ABatchOfSequencesGivesEachItsOwnBits) {
   }
 }
 
+// A KDA layer's state has one size whatever the length; only MLA layers keep something for every token.
+TEST_F(ModelTest, EachKindOfLayerKeepsOnlyItsOwnState) {
+  const Outcome run = run_in_pieces(make(kF32), ids_, {});
+  const size_t tokens = ids_.size(), channels = static_cast<size_t>(config_.kda_num_heads * config_.kda_head_dim);
+  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    const LayerState& state = run.state.layers[static_cast<size_t>(layer)];
+    const bool kda = config_.is_kda(layer);
+    EXPECT_EQ(state.recurrent.size(), kda ? channels * static_cast<size_t>(config_.kda_head_dim) : 0u) << layer;
+    EXPECT_EQ(state.conv_q.size() + state.conv_k.size() + state.conv_v.size(),
+              kda ? 3 * channels * static_cast<size_t>(config_.short_conv_kernel_size - 1) : 0u)
+        << layer;
+    EXPECT_EQ(state.kv.size(), kda ? 0u : tokens * static_cast<size_t>(config_.kv_lora_rank + config_.qk_rope_head_dim))
+        << layer;
+  }
+}
+
 TEST_F(ModelTest, HundredsOfExpertsInTinyWidths) {
   config_ = small_config(2);
   config_.num_experts = 896;
