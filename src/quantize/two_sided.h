@@ -5,8 +5,7 @@
 //                                             G [rows, rows] metric of the outputs: an output error y costs y^T G y
 //
 // For w2 of a routed expert G = D U^T U D with U the routed_expert_up_proj behind it and D the diagonal of
-// routed_expert_norm's weight: exact up to the norm's denominator, which the token weights in H carry. For w1 and w3,
-// stacked, G is a Kronecker-factored stand-in through SiTU and w2 (layer_metric.h).
+// routed_expert_norm's weight: exact up to the norm's denominator, which the token weights in H carry.
 //
 // Method: the rows are taken in panels, in descending order of G_rr. A panel is solved by the one-sided sweep (gptq.h)
 // against a target that makes up for the errors of the panels before it,
