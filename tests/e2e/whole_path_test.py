@@ -1,0 +1,94 @@
+"""The built program from end to end on the bundled model, as a user runs it: every command, in order, in seconds.
+
+    whole_path_test.py TREFOIL MODEL CALIBRATION EVALUATION
+"""
+import filecmp
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TREFOIL, MODEL, CALIBRATION, EVALUATION = sys.argv[1:5]
+
+
+def trefoil(*arguments, expect=0):
+    result = subprocess.run([TREFOIL, "--progress", "off", *map(str, arguments)], capture_output=True, text=True, timeout=600)
+    assert result.returncode == expect, f"{arguments}: exit {result.returncode}, expected {expect}\n{result.stdout}{result.stderr}"
+    return result.stdout
+
+
+def same_files(one, other):
+    names = sorted(p.name for p in pathlib.Path(one).iterdir())
+    assert names == sorted(p.name for p in pathlib.Path(other).iterdir()), (one, other)
+    return all(filecmp.cmp(pathlib.Path(one) / n, pathlib.Path(other) / n, shallow=False) for n in names)
+
+
+class WholePath(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.out = pathlib.Path(cls.folder.name)
+        calibration = ["--calibration", CALIBRATION, "--num-calibration-samples", 8, "--max-seq-length", 128]
+        trefoil("quantize", MODEL, "-o", cls.out / "rtn", "--recipe", "rtn")
+        trefoil("quantize", MODEL, "-o", cls.out / "stock", "--recipe", "stock", "--stock-zero-mask", *calibration)
+        trefoil("quantize", MODEL, "-o", cls.out / "trefoil", *calibration)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_inspect_and_plan_answer_in_text_and_json(self):
+        facts = json.loads(trefoil("inspect", MODEL, "--json"))
+        self.assertIn("components", facts)
+        self.assertIn("routed experts", trefoil("inspect", MODEL))
+        self.assertIn("quantize", json.loads(trefoil("plan", MODEL, "--task", "quantize", "--json")))
+
+    def test_verify_passes_and_finds_a_flipped_bit(self):
+        report = json.loads(trefoil("verify", self.out / "trefoil", "--against", MODEL, "--json"))
+        self.assertTrue(report["passed"])
+        damaged = self.out / "damaged"
+        subprocess.run(["cp", "-r", self.out / "trefoil", damaged], check=True)
+        shard = damaged / "model-00003-of-000008.safetensors"
+        data = bytearray(shard.read_bytes())
+        data[len(data) // 3] ^= 1
+        shard.write_bytes(data)
+        trefoil("verify", damaged, "--against", MODEL, expect=3)
+
+    def test_recode_there_and_back_is_byte_identical(self):
+        for form in ("w3-padded", "w4"):
+            trefoil("recode", self.out / "trefoil", "-o", self.out / form, "--to", form)
+            trefoil("recode", self.out / form, "-o", self.out / f"from-{form}", "--to", "w3-dense")
+            self.assertTrue(same_files(self.out / "trefoil", self.out / f"from-{form}"))
+
+    def test_trefoil_loses_less_than_stock_in_the_same_bytes(self):
+        report = json.loads(trefoil("eval", "kld", f"stock={self.out / 'stock'}", f"trefoil={self.out / 'trefoil'}",
+                                    "--reference", MODEL, "--text", EVALUATION, "--ctx-size", 256, "--max-rows", 12,
+                                    "--noise-rows", 0, "--json", "--report", self.out / "report"))
+        pair = report["pairs"]["trefoil/stock"]
+        self.assertLess(pair["kld_ratio"] + 3 * pair["kld_ratio_se"], 0.8)
+        for name in ("kld.json", "kld.md", "kld.html"):
+            self.assertGreater((self.out / "report" / name).stat().st_size, 1000)
+        trefoil("eval", "kld", self.out / "rtn", "--reference", MODEL, "--text", EVALUATION, "--ctx-size", 256, "--max-rows", 2,
+                "--noise-rows", 0, "--fail-if", "kld.mean>0", expect=3)
+
+    def test_every_storage_writes_the_same_text(self):
+        ask = ["--temp", 0, "-n", 12, "-p", "The function returns"]
+        text = trefoil("run", self.out / "trefoil", *ask)
+        self.assertGreater(len(text), 10)
+        trefoil("recode", self.out / "trefoil", "-o", self.out / "run-w4", "--to", "w4")
+        self.assertEqual(text, trefoil("run", self.out / "run-w4", *ask))
+        self.assertEqual(text, trefoil("run", self.out / "trefoil", *ask, "--threads", 1, "--prefill-chunk", 1))
+
+    def test_tokenize_there_and_back(self):
+        ids = trefoil("tokenize", MODEL, "-p", "Hello, world! \u4f60\u597d")
+        decoded = subprocess.run([TREFOIL, "tokenize", MODEL, "--decode"], input=ids, capture_output=True, text=True, check=True)
+        self.assertEqual(decoded.stdout, "Hello, world! \u4f60\u597d")
+
+    def test_doctor_and_version(self):
+        self.assertIn("passed", trefoil("doctor", self.out))
+        self.assertRegex(trefoil("version"), r"^trefoil \d+\.\d+\.\d+\n$")
+
+
+unittest.main(argv=[sys.argv[0], "-v"])
