@@ -80,7 +80,7 @@ TEST(Recipe, YamlOfStockReadsAsAModifierOfThePublishedTool) {
   const std::string yaml = recipe_yaml(options);
   EXPECT_THAT(yaml, HasSubstr("    GPTQModifier:\n      config_groups:\n        group_0:\n"));
   EXPECT_THAT(yaml, HasSubstr("            group_size: 64\n"));
-  EXPECT_THAT(yaml, HasSubstr("      dampening_frac: 0.01\n"));
+  EXPECT_THAT(yaml, HasSubstr("\n      dampening_frac: 0.01\n"));
   EXPECT_THAT(yaml, HasSubstr("zero mask of llm-compressor 0.12.0.1: on"));
   EXPECT_THAT(recipe_yaml(valid()), HasSubstr("TrefoilModifier"));
 }
