@@ -174,7 +174,9 @@ class ExpertJob {
     record.shrinkage = moments.lambda;
     record.damping = solved.damping_frac_used;
     record.loss = solved.loss;
-    record.relative_error = solved.relative_error;
+    // Without inputs there is no loss to speak of; what is left is how far the weights moved.
+    const bool has_evidence = tokens_.count() > 0 || moments.replaced_by_layer;
+    record.relative_error = has_evidence ? solved.relative_error : solved.weight_error;
     record.weight_error = solved.weight_error;
     record.output_error = solved.output_error;
     record.rounds_kept = solved.refine_rounds_kept;

@@ -24,7 +24,7 @@ struct MatrixRecord {
   double shrinkage = 0;        // lambda: share of the layer's Hessian in the one used
   double damping = 0;          // fraction of the mean diagonal that was added, after any escalation
   double loss = 0;             // tr((W - Q) H (W - Q)^T) per token, H as used and undamped
-  double relative_error = 0;   // loss / tr(W H W^T); kRtn: H = I
+  double relative_error = 0;   // loss / tr(W H W^T); weight_error without inputs (kRtn, no tokens)
   double weight_error = 0;     // |W - Q|^2 / |W|^2
   double output_error = 0;     // two-sided solves: tr(G E H E^T) / tr(G W H W^T), else 0
   int64_t dead_columns = 0;    // inputs that were always zero
