@@ -39,6 +39,7 @@ int run_eval(Context& context, EvalArguments& arguments) {
   EvalOptions& o = arguments.options;
   if (!arguments.reference.empty()) o.reference.folder = resolve_model(arguments.reference);
   for (const std::string& model : arguments.models) o.candidates.push_back(parse_candidate(model));
+  for (std::filesystem::path& file : o.texts) file = expand_home(file.string());
   o.threads = context.threads;
   o.stop = &context.stop;
   if (!arguments.no_date) o.date = today();

@@ -46,6 +46,8 @@ void add_recipe_options(CLI::App& command, QuantizeOptions& o) {
 int run_quantize(Context& context, QuantizeArguments& arguments) {
   QuantizeOptions& o = arguments.options;
   o.source = resolve_model(arguments.model);
+  o.output = expand_home(o.output.string());
+  for (std::filesystem::path& file : o.calibration) file = expand_home(file.string());
   o.threads = context.threads;
   o.stop = &context.stop;
   if (!arguments.layers.empty()) o.layers = parse_layers(arguments.layers);

@@ -66,6 +66,8 @@ std::string fallback_list(const QuantizeReport& report) {
 
 std::string report_markdown(const QuantizeReport& report) {
   const QuantizeSummary summary = summarize(report);
+  if (report.options.dry_run)
+    return settings_table(report, summary) + "\nDry run: every check passed, nothing was written.\n";
   return settings_table(report, summary) + "\n" + result_table(report, summary) + fallback_list(report) +
          "\nThe relative error is loss / loss of an all-zero weight under the Hessian used (recipe rtn: of the weights "
          "themselves). "
