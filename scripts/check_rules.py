@@ -5,6 +5,7 @@
   printing   only src/cli writes to stdout or stderr (base/check.h, which reports and aborts, aside)
   files      only src/checkpoint opens files (base and plan read /sys and /proc for the machine's own facts, cli reads
              a prompt and the hub cache's reference)
+  one type   no two types of the same name in namespace trefoil: the linker keeps one destructor of the two without a word
   isa        *_avx2.cpp and *_avx512.cpp include their family's headers (x.h, x_impl.h) and nothing else of ours
 """
 import pathlib
@@ -27,9 +28,23 @@ ALLOWED = {
 INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.M)
 PRINTS = re.compile(r"\bstd::(cout|cerr|clog)\b|\b(?:std::)?(?:printf|fprintf|puts|fputs)\s*\(|\bfmt::print\b")
 OPENS = re.compile(r"\bstd::[io]?fstream\b|\b(?:std::)?fopen\s*\(|(?<!\w)::open\s*\(")
+TYPE = re.compile(r"^(?:struct|class|enum class) (\w+)\s*(?:final\s*)?(?:\{|:(?!:))", re.M)
+ANONYMOUS = re.compile(r"^namespace \{.*?^\}  // namespace$", re.M | re.S)
+
+
+def types_defined_twice():
+    places = {}
+    for path in sorted([*(ROOT / "src").rglob("*"), *(ROOT / "include").rglob("*.h")]):
+        if path.suffix in {".h", ".cpp"}:
+            for type_name in TYPE.findall(ANONYMOUS.sub("", path.read_text())):
+                places.setdefault(type_name, []).append(str(path.relative_to(ROOT)))
+    for type_name, paths in places.items():
+        if len(paths) > 1:
+            yield f"{type_name} is defined in {' and in '.join(paths)}"
 
 
 def violations():
+    yield from types_defined_twice()
     for path in sorted((ROOT / "src").rglob("*")):
         if path.suffix not in {".h", ".cpp"}:
             continue

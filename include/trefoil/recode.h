@@ -7,6 +7,7 @@
 // lies in the output until a later recode restores the form it describes.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -30,7 +31,8 @@ struct RecodeOptions {
   std::filesystem::path output;  // absent or empty
   PackedForm to = PackedForm::kW3Dense;
   int threads = 1;
-  ProgressSink* progress = nullptr;  // may be null
+  ProgressSink* progress = nullptr;         // may be null
+  const std::atomic<bool>* stop = nullptr;  // set it to make recode() throw Error(kCancelled) soon
 };
 
 struct RecodeResult {

@@ -4,6 +4,7 @@
 // Not for loading: a checkpoint that does not open is what this is for. Reads only; the folder is never changed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -29,7 +30,8 @@ struct VerifyOptions {
   double max_weight_error = 0.6;
   // Findings listed per check; all are counted.
   size_t max_findings = 20;
-  ProgressSink* progress = nullptr;  // may be null
+  ProgressSink* progress = nullptr;         // may be null
+  const std::atomic<bool>* stop = nullptr;  // set it to make verify() throw Error(kCancelled) soon
 };
 
 enum class CheckStatus { kPass, kWarn, kFail, kSkipped };

@@ -176,7 +176,7 @@ TEST_F(DamagedCheckpoint, ASecondModelBesideTheIndexIsRefused) {
 TEST_F(DamagedCheckpoint, AFolderInPlaceOfAShard) {
   fs::remove(path() / "s2");
   fs::create_directory(path() / "s2");
-  EXPECT_TRUE(refused(ErrorCode::kIo, "not a regular file"));
+  EXPECT_TRUE(refused(ErrorCode::kUnsupported, "not a regular file"));
 }
 
 TEST_F(DamagedCheckpoint, AShardThatShrinksAfterOpeningIsAnErrorOfThatRead) {

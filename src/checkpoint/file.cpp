@@ -43,7 +43,7 @@ int open_regular(const fs::path& path, uint64_t* size) {
   }
   if (!S_ISREG(status.st_mode)) {
     ::close(fd);
-    fail(ErrorCode::kIo, "{}: not a regular file", path.string());
+    fail(ErrorCode::kUnsupported, "{}: not a regular file", path.string());
   }
   *size = static_cast<uint64_t>(status.st_size);
   return fd;

@@ -87,10 +87,11 @@ TEST(InputFile, AFileThatShrankIsAnError) {
 
 TEST(InputFile, RefusesFoldersPipesAndAbsence) {
   const TempDir folder;
-  EXPECT_TRUE(fails_with(ErrorCode::kIo, "not a regular file", [&] { InputFile file(folder.path()); }));
+  EXPECT_TRUE(fails_with(ErrorCode::kUnsupported, "not a regular file", [&] { InputFile file(folder.path()); }));
   EXPECT_TRUE(fails_with(ErrorCode::kNotFound, "nowhere", [&] { InputFile file(folder.path() / "nowhere"); }));
   ASSERT_EQ(::mkfifo((folder.path() / "pipe").c_str(), 0600), 0);  // nobody writes: opening it must not wait
-  EXPECT_TRUE(fails_with(ErrorCode::kIo, "not a regular file", [&] { InputFile file(folder.path() / "pipe"); }));
+  EXPECT_TRUE(
+      fails_with(ErrorCode::kUnsupported, "not a regular file", [&] { InputFile file(folder.path() / "pipe"); }));
 }
 
 TEST(InputFile, FollowsLinksAsHubCachesUseThem) {
@@ -150,7 +151,7 @@ TEST(MappedFile, ShowsTheBytesAndAnEmptyFileIsEmpty) {
   ASSERT_EQ(mapped.bytes().size(), 10u);
   EXPECT_EQ(std::memcmp(mapped.bytes().data(), "0123456789", 10), 0);
   EXPECT_TRUE(MappedFile(folder.path() / "empty").bytes().empty());
-  EXPECT_TRUE(fails_with(ErrorCode::kIo, "not a regular file", [&] { MappedFile file(folder.path()); }));
+  EXPECT_TRUE(fails_with(ErrorCode::kUnsupported, "not a regular file", [&] { MappedFile file(folder.path()); }));
 }
 
 TEST(AtomicFile, AppearsWholeAtCommitAndNotBefore) {

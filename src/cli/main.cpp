@@ -1,8 +1,13 @@
 // The `trefoil` program: parses, runs one command, turns errors into one line and an exit code. docs/cli.md.
+#include <fmt/format.h>
+
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <iterator>
 #include <new>
+#include <system_error>
 #include <thread>
 
 #include "cli/command.h"
@@ -48,6 +53,14 @@ int run_command(Context& context) {
     complain(error.what());
     if (error.code() == ErrorCode::kCancelled && last_signal != 0) return 128 + last_signal;
     return exit_code_of(error.code());
+  } catch (const std::filesystem::filesystem_error& error) {  // a path that cannot even be asked about
+    context.progress.reset();
+    complain(fmt::format("{}: {}", error.path1().string(), error.code().message()));
+    return error.code() == std::errc::permission_denied ? kResources : kBadInput;
+  } catch (const std::system_error& error) {  // no more threads, for one
+    context.progress.reset();
+    complain(error.what());
+    return kResources;
   } catch (const std::bad_alloc&) {
     context.progress.reset();
     complain("out of memory");
@@ -90,7 +103,15 @@ void print(std::string_view text) {
 }
 
 void complain(std::string_view text) {
-  std::fprintf(stderr, "trefoil: %.*s\n", static_cast<int>(text.size()), text.data());
+  std::string line;  // names in a message come from files and arguments: they must not move a terminal's cursor
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f)
+      fmt::format_to(std::back_inserter(line), "\\x{:02x}", byte);
+    else
+      line += c;
+  }
+  std::fprintf(stderr, "trefoil: %s\n", line.c_str());
 }
 
 }  // namespace trefoil::cli

@@ -20,6 +20,7 @@ int run_recode(Context& context, const RecodeArguments& arguments) {
   options.to = parse_packed_form(arguments.to).value();  // one of the names the parser admits
   options.threads = context.num_threads();
   options.progress = context.progress.get();
+  options.stop = &context.stop;
   const RecodeResult result = recode(options);
   print(fmt::format("{} Linears from {} to {}, every value equal bit for bit: {} bytes of tensors became {}\n",
                     result.num_linears, to_string(result.from), to_string(result.to), result.input_bytes,

@@ -1,11 +1,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
 #include "cli/command.h"
 #include "cli/model_argument.h"
+#include "cli/text_input.h"
 #include "trefoil/generate.h"
 
 namespace trefoil::cli {
@@ -20,18 +19,10 @@ struct RunArguments {
   GenerateOptions options;
 };
 
-std::string read_prompt(const std::string& file) {
-  std::ifstream in(expand_home(file), std::ios::binary);
-  if (!in) throw Error(ErrorCode::kNotFound, file + ": cannot be opened");
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (in.bad()) throw Error(ErrorCode::kIo, file + ": cannot be read");
-  return text;
-}
-
 int run_generation(Context& context, RunArguments& arguments) {
   GenerateOptions& o = arguments.options;
   o.model = resolve_model(arguments.model);
-  o.prompt = arguments.prompt_file.empty() ? arguments.prompt : read_prompt(arguments.prompt_file);
+  o.prompt = arguments.prompt_file.empty() ? arguments.prompt : read_text_input(arguments.prompt_file);
   o.threads = context.threads;
   if (arguments.show_prompt) print(o.prompt);
   const GenerateResult result = generate(
@@ -62,7 +53,8 @@ void add_run(CLI::App& program, Context& context) {
   o.sampling.temperature = 1.0;
   add_model_argument(*command, arguments->model);
   CLI::Option* prompt = command->add_option("-p,--prompt", arguments->prompt, "the text to continue");
-  CLI::Option* file = command->add_option("-f,--file", arguments->prompt_file, "read the text from this file");
+  CLI::Option* file =
+      command->add_option("-f,--file", arguments->prompt_file, "read the text from this file; - is standard input");
   prompt->excludes(file);
   command->add_option("-n,--max-new-tokens,--n-predict", o.max_new_tokens, "tokens to generate at most")
       ->capture_default_str();

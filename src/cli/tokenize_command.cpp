@@ -2,12 +2,10 @@
 #include <fmt/ranges.h>
 
 #include <charconv>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 
 #include "cli/command.h"
 #include "cli/model_argument.h"
+#include "cli/text_input.h"
 #include "trefoil/tokenizer.h"
 
 namespace trefoil::cli {
@@ -23,18 +21,9 @@ struct TokenizeArguments {
   bool has_text = false;
 };
 
-std::string read_stream(std::istream& in, const std::string& name) {
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (in.bad()) throw Error(ErrorCode::kIo, name + ": cannot be read");
-  return text;
-}
-
 std::string read_input(const TokenizeArguments& arguments) {
   if (arguments.has_text) return arguments.text;
-  if (arguments.file.empty() || arguments.file == "-") return read_stream(std::cin, "standard input");
-  std::ifstream in(expand_home(arguments.file), std::ios::binary);
-  if (!in) throw Error(ErrorCode::kNotFound, arguments.file + ": cannot be opened");
-  return read_stream(in, arguments.file);
+  return read_text_input(arguments.file.empty() ? "-" : arguments.file);
 }
 
 // Ids as decimal numbers between any of "[], \t\r\n".

@@ -28,6 +28,7 @@ int run_verify(Context& context, const VerifyArguments& arguments) {
   options.sample_per_layer = parse_sample(arguments.sample);
   options.threads = context.num_threads();
   options.progress = context.progress.get();
+  options.stop = &context.stop;
   const VerifyReport report = verify(options);
   print(arguments.json ? report.to_json() : report.to_text());
   return report.passed() ? kOk : kCheckFailed;

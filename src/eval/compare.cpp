@@ -27,7 +27,7 @@ class Comparison {
     prepare_table();
   }
 
-  TokenTable run(ProgressSink& progress) {
+  ScoredTokens run(ProgressSink& progress) {
     const int64_t rows = static_cast<int64_t>(text_.rows.size());
     const int64_t batch = std::max<int64_t>(1, settings_.batch_rows);
     for (int64_t begin = 0; begin < rows; begin += batch) {
@@ -51,7 +51,7 @@ class Comparison {
   std::span<LogitsProvider* const> candidates_;
   const CompareSettings& settings_;
   ThreadPool& pool_;
-  TokenTable table_;
+  ScoredTokens table_;
   std::vector<int64_t> first_entry_;  // of each row
 };
 
@@ -179,8 +179,9 @@ void Comparison::check_finite(const LogitsProvider& model, std::span<const float
 
 }  // namespace
 
-TokenTable compare_models(const EvalText& text, LogitsProvider& reference, std::span<LogitsProvider* const> candidates,
-                          const CompareSettings& settings, ThreadPool& pool, ProgressSink& progress) {
+ScoredTokens compare_models(const EvalText& text, LogitsProvider& reference,
+                            std::span<LogitsProvider* const> candidates, const CompareSettings& settings,
+                            ThreadPool& pool, ProgressSink& progress) {
   return Comparison(text, reference, candidates, settings, pool).run(progress);
 }
 

@@ -23,7 +23,7 @@ struct CandidateTokens {
   std::vector<double> nll, kld, delta_p, top1, top5;  // nats, nats, probability, 0 or 1, share of five
 };
 
-struct TokenTable {
+struct ScoredTokens {
   int64_t num_rows = 0;
   std::vector<int32_t> row;       // which sequence
   std::vector<int32_t> source;    // of the predicted token
@@ -44,7 +44,8 @@ struct CompareSettings {
 
 // Errors: kInvalidArgument for a row below two tokens, an id outside the vocabulary, or vocabularies that differ;
 // kCorrupt for a logit that is not finite, naming model, row and position; whatever the providers throw.
-TokenTable compare_models(const EvalText& text, LogitsProvider& reference, std::span<LogitsProvider* const> candidates,
-                          const CompareSettings& settings, ThreadPool& pool, ProgressSink& progress);
+ScoredTokens compare_models(const EvalText& text, LogitsProvider& reference,
+                            std::span<LogitsProvider* const> candidates, const CompareSettings& settings,
+                            ThreadPool& pool, ProgressSink& progress);
 
 }  // namespace trefoil

@@ -70,8 +70,8 @@ EvalText make_text(int64_t rows, int64_t length) {
   return text;
 }
 
-TokenTable compare(const EvalText& text, FakeModel reference, std::vector<FakeModel> candidates,
-                   const CompareSettings& settings = {}, int threads = 1) {
+ScoredTokens compare(const EvalText& text, FakeModel reference, std::vector<FakeModel> candidates,
+                     const CompareSettings& settings = {}, int threads = 1) {
   std::vector<LogitsProvider*> pointers;
   for (FakeModel& candidate : candidates) pointers.push_back(&candidate);
   ThreadPool pool(threads);
@@ -80,7 +80,7 @@ TokenTable compare(const EvalText& text, FakeModel reference, std::vector<FakeMo
 }
 
 TEST(CompareModels, EqualModelsAreExactlyZeroApart) {
-  const TokenTable table = compare(make_text(5, 20), FakeModel("r"), {FakeModel("c")});
+  const ScoredTokens table = compare(make_text(5, 20), FakeModel("r"), {FakeModel("c")});
   EXPECT_EQ(table.tokens(), make_text(5, 20).scored_tokens());
   for (const double kld : table.candidates[0].kld) EXPECT_EQ(kld, 0.0);
   EXPECT_EQ(table.candidates[0].nll, table.nll);
@@ -91,7 +91,7 @@ TEST(CompareModels, EqualModelsAreExactlyZeroApart) {
 
 TEST(CompareModels, TokenEntriesLineUpWithTheText) {
   const EvalText text = make_text(3, 6);
-  const TokenTable table = compare(text, FakeModel("r"), {});
+  const ScoredTokens table = compare(text, FakeModel("r"), {});
   FakeModel model("again");
   size_t entry = 0;
   for (size_t r = 0; r < text.rows.size(); ++r) {
@@ -114,8 +114,9 @@ TEST(CompareModels, TokenEntriesLineUpWithTheText) {
 
 TEST(CompareModels, ChunksBatchesAndThreadsChangeNothing) {
   const EvalText text = make_text(7, 23);
-  const TokenTable one = compare(text, FakeModel("r"), {FakeModel("c", 0.3)}, {.batch_rows = 1, .prefill_chunk = 0}, 1);
-  const TokenTable other =
+  const ScoredTokens one =
+      compare(text, FakeModel("r"), {FakeModel("c", 0.3)}, {.batch_rows = 1, .prefill_chunk = 0}, 1);
+  const ScoredTokens other =
       compare(text, FakeModel("r"), {FakeModel("c", 0.3)}, {.batch_rows = 4, .prefill_chunk = 5}, 3);
   EXPECT_EQ(one.nll, other.nll);
   EXPECT_EQ(one.candidates[0].kld, other.candidates[0].kld);
@@ -123,7 +124,7 @@ TEST(CompareModels, ChunksBatchesAndThreadsChangeNothing) {
 }
 
 TEST(CompareModels, MoreNoiseMeansMoreDivergence) {
-  const TokenTable table =
+  const ScoredTokens table =
       compare(make_text(8, 40), FakeModel("r"), {FakeModel("a", 0.1), FakeModel("b", 0.3), FakeModel("c", 1.0)});
   double last = 0;
   for (size_t c = 0; c < 3; ++c) {
@@ -158,8 +159,8 @@ TEST(CompareModels, RefusesWhatCannotBeScored) {
 }
 
 // Four tokens in two rows, numbers that can be added in the head.
-TokenTable small_table() {
-  TokenTable table;
+ScoredTokens small_table() {
+  ScoredTokens table;
   table.num_rows = 2;
   table.row = {0, 0, 1, 1};
   table.source = {0, 1, 0, 1};

@@ -232,7 +232,7 @@ void Evaluation::score() {
     logits.push_back(std::make_unique<ModelLogits>(model.label, *models.back()));
     if (logits.size() > 1) candidates.push_back(logits.back().get());
   }
-  const TokenTable table = compare_models(text_, *logits[0], candidates, compare_, pool_, progress_);
+  const ScoredTokens table = compare_models(text_, *logits[0], candidates, compare_, pool_, progress_);
   const SummarySettings settings{options_.seed, options_.bootstrap_replicates, wants_kld()};
   record_.reference = summarize_reference(table, text_.sources);
   record_.candidates.clear();

@@ -126,7 +126,7 @@ struct ProbeSummary {
   std::vector<StreamLayerProbe> stream;
 };
 
-struct ModelFacts {
+struct JudgedModel {
   std::string label, folder;  // the folder's own name, not its path
   std::string config_sha256, index_sha256;
   std::string experts;        // how the routed experts are stored: "mxfp4 g32", "int3 dense g64"
@@ -142,7 +142,7 @@ struct TextFacts {
 };
 
 // One --fail-if condition after the run.
-struct CheckResult {
+struct ConditionResult {
   std::string expression;
   std::string metric;  // the full name it was applied to
   double value = kNoValue;
@@ -158,13 +158,13 @@ struct EvalRecord {
   std::vector<TextFacts> texts;
   std::string token_sha256;
   std::vector<std::string> sources;
-  std::vector<ModelFacts> models;  // reference first
+  std::vector<JudgedModel> models;  // reference first
   ReferenceSummary reference;
   std::vector<CandidateSummary> candidates;
   std::vector<PairSummary> pairs;
   std::vector<NoiseSummary> noise;
   std::vector<ProbeSummary> probes;
-  std::vector<CheckResult> checks;
+  std::vector<ConditionResult> checks;
   std::vector<std::string> notes;
 
   bool has_kld() const { return command == "kld"; }

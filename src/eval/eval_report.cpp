@@ -29,7 +29,7 @@ void EvalReport::write(const std::filesystem::path& folder) const {
 
 bool EvalReport::passed() const {
   return std::none_of(record_->checks.begin(), record_->checks.end(),
-                      [](const CheckResult& check) { return check.violated; });
+                      [](const ConditionResult& check) { return check.violated; });
 }
 
 std::optional<double> EvalReport::number(std::string_view name) const {

@@ -104,9 +104,9 @@ std::vector<std::string> resolve_names(const Condition& condition, std::span<con
   return names;
 }
 
-std::vector<CheckResult> apply_conditions(std::span<const Condition> conditions, std::span<const NamedValue> values,
-                                          std::span<const std::string> candidate_labels) {
-  std::vector<CheckResult> results;
+std::vector<ConditionResult> apply_conditions(std::span<const Condition> conditions, std::span<const NamedValue> values,
+                                              std::span<const std::string> candidate_labels) {
+  std::vector<ConditionResult> results;
   for (const Condition& condition : conditions) {
     for (const std::string& name : resolve_names(condition, values, candidate_labels)) {
       const auto found =

@@ -37,7 +37,7 @@ struct NamedValue {
 std::vector<std::string> resolve_names(const Condition& condition, std::span<const NamedValue> known,
                                        std::span<const std::string> candidate_labels);
 
-std::vector<CheckResult> apply_conditions(std::span<const Condition> conditions, std::span<const NamedValue> values,
-                                          std::span<const std::string> candidate_labels);
+std::vector<ConditionResult> apply_conditions(std::span<const Condition> conditions, std::span<const NamedValue> values,
+                                              std::span<const std::string> candidate_labels);
 
 }  // namespace trefoil

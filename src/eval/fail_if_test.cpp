@@ -20,7 +20,7 @@ const std::vector<NamedValue> kValues = {{"candidates.v0.1.kld.mean", 0.06},
                                          {"noise.chunks.kld.mean", 0}};
 const std::vector<std::string> kLabels = {"v0.1", "b"};
 
-std::vector<CheckResult> check(const std::string& text) {
+std::vector<ConditionResult> check(const std::string& text) {
   return apply_conditions(parse(text), kValues, kLabels);
 }
 
@@ -55,7 +55,7 @@ TEST(FailIf, RefusesBadSyntax) {
 }
 
 TEST(FailIf, AnUnqualifiedNameMeansEveryCandidate) {
-  const std::vector<CheckResult> results = check("kld.mean>0.05");
+  const std::vector<ConditionResult> results = check("kld.mean>0.05");
   ASSERT_EQ(results.size(), 2u);
   EXPECT_EQ(results[0].metric, "candidates.v0.1.kld.mean");
   EXPECT_TRUE(results[0].violated);
@@ -70,7 +70,7 @@ TEST(FailIf, AQualifiedNameMeansOne) {
 }
 
 TEST(FailIf, ANumberWithoutValueDoesNotPass) {
-  const std::vector<CheckResult> results = check("kld.mean_se>1");
+  const std::vector<ConditionResult> results = check("kld.mean_se>1");
   ASSERT_EQ(results.size(), 1u);
   EXPECT_TRUE(results[0].violated);
 }

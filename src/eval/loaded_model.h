@@ -18,7 +18,7 @@ struct LoadedModel {
   std::shared_ptr<const Checkpoint> checkpoint;
   ModelConfig config;
   std::shared_ptr<const WeightSource> weights;
-  ModelFacts facts;  // held_out is the caller's to fill
+  JudgedModel facts;  // held_out is the caller's to fill
 
   std::unique_ptr<Model> make_model(const ForwardOptions& options, ThreadPool& pool) const;
 };

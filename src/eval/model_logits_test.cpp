@@ -34,8 +34,8 @@ EvalText golden_text(size_t rows) {
   return text;
 }
 
-TokenTable compare_splits(const EvalText& text, const std::vector<SplitOptions>& splits,
-                          const CompareSettings& settings, int threads) {
+ScoredTokens compare_splits(const EvalText& text, const std::vector<SplitOptions>& splits,
+                            const CompareSettings& settings, int threads) {
   ThreadPool pool(threads);
   const LoadedModel loaded = load_for_eval("original", tiny_k3_dir());
   ForwardOptions options;
@@ -55,7 +55,7 @@ TokenTable compare_splits(const EvalText& text, const std::vector<SplitOptions>&
 TEST(ModelLogits, PerplexityOfTheGoldenSequences) {
   const nlohmann::json golden = perplexity_golden();
   const EvalText text = golden_text(100);
-  const TokenTable table = compare_splits(text, {}, {.batch_rows = 8, .prefill_chunk = 0}, 2);
+  const ScoredTokens table = compare_splits(text, {}, {.batch_rows = 8, .prefill_chunk = 0}, 2);
   const std::vector<double> sums = sum_by_row(table.rows(), table.nll);
   const std::vector<double> counts = count_by_row(table.rows());
   for (size_t r = 0; r < text.rows.size(); ++r) {
@@ -68,13 +68,13 @@ TEST(ModelLogits, PerplexityOfTheGoldenSequences) {
 
 TEST(ModelLogits, SplitsBatchesAndThreadsGiveTheSameBits) {
   const EvalText text = golden_text(3);
-  const TokenTable one =
+  const ScoredTokens one =
       compare_splits(text, {{7, false}, {0, true}, {19, true}}, {.batch_rows = 2, .prefill_chunk = 100}, 1);
   for (const CandidateTokens& candidate : one.candidates) {
     EXPECT_EQ(candidate.nll, one.nll);
     for (const double kld : candidate.kld) EXPECT_EQ(kld, 0.0);
   }
-  const TokenTable two = compare_splits(text, {}, {.batch_rows = 3, .prefill_chunk = 0}, 3);
+  const ScoredTokens two = compare_splits(text, {}, {.batch_rows = 3, .prefill_chunk = 0}, 3);
   EXPECT_EQ(one.nll, two.nll);
 }
 

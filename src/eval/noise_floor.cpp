@@ -61,7 +61,7 @@ std::vector<NoiseSummary> measure_noise_floor(const EvalText& text, const Loaded
   }
   CompareSettings staged = settings;
   staged.stage = "noise floor";
-  const TokenTable table = compare_models(text, expected, providers, staged, pool, progress);
+  const ScoredTokens table = compare_models(text, expected, providers, staged, pool, progress);
   std::vector<NoiseSummary> summaries;
   for (size_t v = 0; v < variants.size(); ++v) {
     summaries.push_back(summarize_noise(table, v));

@@ -255,7 +255,7 @@ std::string probe_sections(const EvalRecord& record) {
 std::string verdict(const EvalRecord& record) {
   if (record.checks.empty()) return "";
   const auto violated = std::count_if(record.checks.begin(), record.checks.end(),
-                                      [](const CheckResult& check) { return check.violated; });
+                                      [](const ConditionResult& check) { return check.violated; });
   if (violated == 0) return "<p class=\"verdict pass\">All conditions passed</p>\n";
   return fmt::format("<p class=\"verdict fail\">{} of {} conditions failed</p>\n", violated, record.checks.size());
 }

@@ -181,7 +181,7 @@ Json text_json(const EvalRecord& record) {
 
 Json models_json(const EvalRecord& record) {
   Json object = Json::object();
-  for (const ModelFacts& model : record.models) {
+  for (const JudgedModel& model : record.models) {
     Json facts = {{"folder", model.folder},
                   {"config_sha256", model.config_sha256},
                   {"index_sha256", model.index_sha256},
@@ -195,7 +195,7 @@ Json models_json(const EvalRecord& record) {
 
 Json checks_json(const EvalRecord& record) {
   Json array = Json::array();
-  for (const CheckResult& check : record.checks) {
+  for (const ConditionResult& check : record.checks) {
     array.push_back({{"fail_if", check.expression},
                      {"metric", check.metric},
                      {"value", check.value},

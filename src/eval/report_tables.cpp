@@ -10,19 +10,19 @@
 namespace trefoil {
 namespace {
 
-const ModelFacts* facts_of(const EvalRecord& record, const std::string& label) {
+const JudgedModel* facts_of(const EvalRecord& record, const std::string& label) {
   const auto found = std::find_if(record.models.begin(), record.models.end(),
-                                  [&](const ModelFacts& model) { return model.label == label; });
+                                  [&](const JudgedModel& model) { return model.label == label; });
   return found == record.models.end() ? nullptr : &*found;
 }
 
 std::string size_of(const EvalRecord& record, const std::string& label) {
-  const ModelFacts* facts = facts_of(record, label);
+  const JudgedModel* facts = facts_of(record, label);
   return facts == nullptr ? "-" : format_gb(facts->tensor_bytes);
 }
 
 std::string experts_of(const EvalRecord& record, const std::string& label) {
-  const ModelFacts* facts = facts_of(record, label);
+  const JudgedModel* facts = facts_of(record, label);
   return facts == nullptr ? "-" : facts->experts;
 }
 
@@ -262,7 +262,7 @@ ReportTable check_table(const EvalRecord& record) {
   ReportTable table;
   table.title = "Conditions";
   table.header = {"fail if", "number", "value", "outcome"};
-  for (const CheckResult& check : record.checks) {
+  for (const ConditionResult& check : record.checks) {
     table.rows.push_back({check.expression, check.metric, std::isnan(check.value) ? "none" : format_number(check.value),
                           check.violated ? "FAILED" : "passed"});
   }
@@ -275,7 +275,7 @@ ReportTable model_table(const EvalRecord& record) {
   table.note =
       "Held out: whether the evaluation documents are absent from the calibration that a model's own report records.";
   table.header = {"model", "folder", "tensor bytes", "config.json SHA-256", "index SHA-256", "held out"};
-  for (const ModelFacts& model : record.models) {
+  for (const JudgedModel& model : record.models) {
     table.rows.push_back({model.label, model.folder, format_count(model.tensor_bytes), model.config_sha256,
                           model.index_sha256.empty() ? "-" : model.index_sha256,
                           model.held_out.empty() ? "-" : model.held_out});

@@ -35,11 +35,11 @@ struct Grouping {
   std::vector<int32_t> group;
 };
 
-Grouping group_by_source(const TokenTable& table, const std::vector<std::string>& sources) {
+Grouping group_by_source(const ScoredTokens& table, const std::vector<std::string>& sources) {
   return {sources, table.source};
 }
 
-Grouping group_by_position(const TokenTable& table) {
+Grouping group_by_position(const ScoredTokens& table) {
   Grouping grouping;
   int64_t longest = 0;
   for (const int32_t position : table.position) {
@@ -51,7 +51,7 @@ Grouping group_by_position(const TokenTable& table) {
 }
 
 // Quarters of the tokens by the reference's entropy: where it is sure, and where it hesitates.
-Grouping group_by_entropy(const TokenTable& table) {
+Grouping group_by_entropy(const ScoredTokens& table) {
   const std::vector<double> levels = {0.25, 0.5, 0.75};
   const std::vector<double> cuts = quantiles(table.entropy, levels);
   Grouping grouping;
@@ -63,7 +63,7 @@ Grouping group_by_entropy(const TokenTable& table) {
   return grouping;
 }
 
-GroupSummary summarize_group(const TokenTable& table, const CandidateTokens* candidate, const std::string& name,
+GroupSummary summarize_group(const ScoredTokens& table, const CandidateTokens* candidate, const std::string& name,
                              const Member& member, bool kld) {
   GroupSummary summary;
   summary.name = name;
@@ -81,7 +81,7 @@ GroupSummary summarize_group(const TokenTable& table, const CandidateTokens* can
   return summary;
 }
 
-std::vector<GroupSummary> summarize_groups(const TokenTable& table, const CandidateTokens* candidate,
+std::vector<GroupSummary> summarize_groups(const ScoredTokens& table, const CandidateTokens* candidate,
                                            const Grouping& grouping, bool kld) {
   std::vector<GroupSummary> result;
   Member member(grouping.group.size());
@@ -112,7 +112,7 @@ double max_of(std::span<const double> values) {
   return values.empty() ? kNoValue : *std::max_element(values.begin(), values.end());
 }
 
-void summarize_kld(const TokenTable& table, const CandidateTokens& tokens, const SummarySettings& settings,
+void summarize_kld(const ScoredTokens& table, const CandidateTokens& tokens, const SummarySettings& settings,
                    CandidateSummary* summary) {
   const TokenRows rows = table.rows();
   summary->kld = mean_by_row(rows, tokens.kld);
@@ -145,7 +145,7 @@ std::vector<std::string> position_bucket_names(int64_t longest_row) {
   return names;
 }
 
-ReferenceSummary summarize_reference(const TokenTable& table, const std::vector<std::string>& sources) {
+ReferenceSummary summarize_reference(const ScoredTokens& table, const std::vector<std::string>& sources) {
   ReferenceSummary summary;
   summary.tokens = table.tokens();
   summary.rows = table.num_rows;
@@ -156,7 +156,7 @@ ReferenceSummary summarize_reference(const TokenTable& table, const std::vector<
   return summary;
 }
 
-CandidateSummary summarize_candidate(const TokenTable& table, size_t candidate, const std::string& label,
+CandidateSummary summarize_candidate(const ScoredTokens& table, size_t candidate, const std::string& label,
                                      const std::vector<std::string>& sources, const SummarySettings& settings) {
   const CandidateTokens& tokens = table.candidates[candidate];
   CandidateSummary summary;
@@ -171,7 +171,7 @@ CandidateSummary summarize_candidate(const TokenTable& table, size_t candidate, 
   return summary;
 }
 
-PairSummary summarize_pair(const TokenTable& table, size_t first, size_t second) {
+PairSummary summarize_pair(const ScoredTokens& table, size_t first, size_t second) {
   const TokenRows rows = table.rows();
   const CandidateTokens& a = table.candidates[first];
   const CandidateTokens& b = table.candidates[second];
@@ -183,7 +183,7 @@ PairSummary summarize_pair(const TokenTable& table, size_t first, size_t second)
   return pair;
 }
 
-NoiseSummary summarize_noise(const TokenTable& table, size_t candidate) {
+NoiseSummary summarize_noise(const ScoredTokens& table, size_t candidate) {
   const CandidateTokens& tokens = table.candidates[candidate];
   NoiseSummary noise;
   noise.rows = table.num_rows;

@@ -45,7 +45,7 @@ std::optional<Version> parse_version(const std::string& text) {
 }
 
 // The format's name is the same for both 3-bit layouts: the writer's version is all that tells a loader which it is.
-void check_version(const std::string& text, const ExpertStorage& storage, CheckRecorder& check) {
+void check_version(const std::string& text, const StoredAs& storage, CheckRecorder& check) {
   if (storage.format != LinearFormat::kPackedInt || storage.num_bits != 3) return;
   const bool is_dense = storage.layout == PackedLayout::kDense;
   const std::optional<Version> version = parse_version(text);
@@ -62,7 +62,7 @@ void demand(bool holds, const std::string& key, const std::string& expected, con
   if (!holds) check.fail(key, kConfigFile, expected, found.empty() ? "null" : found);
 }
 
-void check_group(const QuantizationGroup& group, const ExpertStorage& storage, CheckRecorder& check) {
+void check_group(const QuantizationGroup& group, const StoredAs& storage, CheckRecorder& check) {
   const std::string weights = group.name + ".weights.";
   const bool is_mxfp4 = storage.format == LinearFormat::kMxfp4;
   demand(group.format == to_string(storage.format), group.name + ".format", to_string(storage.format), group.format,
@@ -81,7 +81,7 @@ void check_group(const QuantizationGroup& group, const ExpertStorage& storage, C
   }
 }
 
-void check_claims(const QuantizationConfig& config, const ExpertStorage& storage, CheckRecorder& check) {
+void check_claims(const QuantizationConfig& config, const StoredAs& storage, CheckRecorder& check) {
   demand(config.format == to_string(storage.format), "format", to_string(storage.format), config.format, check);
   demand(config.quantization_status == "compressed", "quantization_status", "compressed", config.quantization_status,
          check);

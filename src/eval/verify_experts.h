@@ -25,15 +25,15 @@ struct ExpertTensorName {
 std::optional<ExpertTensorName> parse_expert_tensor_name(std::string_view name);
 
 // How an expert Linear is stored; equal model-wide in every checkpoint a loader expects.
-struct ExpertStorage {
+struct StoredAs {
   LinearFormat format = LinearFormat::kPackedInt;
   int num_bits = 0;
   PackedLayout layout = PackedLayout::kDense;  // kDense for all but padded 3-bit
   int64_t group_size = 0;
-  bool operator==(const ExpertStorage&) const = default;
+  bool operator==(const StoredAs&) const = default;
 };
 // "int3 dense group 64"
-std::string to_string(const ExpertStorage& storage);
+std::string to_string(const StoredAs& storage);
 
 struct ExpertLinear {
   std::string module;
@@ -45,12 +45,12 @@ struct ExpertLinear {
   const ScannedTensor* shape = nullptr;
   int64_t out_features = 0;
   int64_t in_features = 0;
-  std::optional<ExpertStorage> storage;  // nothing when its tensors contradict each other; set by check_shapes()
+  std::optional<StoredAs> storage;  // nothing when its tensors contradict each other; set by check_shapes()
 };
 
 struct ExpertSet {
-  std::vector<ExpertLinear> linears;     // by layer, expert, matrix
-  std::optional<ExpertStorage> storage;  // of most of them; nothing when none is sound
+  std::vector<ExpertLinear> linears;  // by layer, expert, matrix
+  std::optional<StoredAs> storage;    // of most of them; nothing when none is sound
 };
 
 // "structure": every expert Linear of the config has weight_packed, weight_scale and weight_shape (MXFP4: the first

@@ -18,7 +18,7 @@ constexpr int64_t kRowsAtATime = 16;
 
 // The bytes of one Linear and what they are.
 struct Stored {
-  ExpertStorage storage;
+  StoredAs storage;
   int64_t rows = 0;
   int64_t cols = 0;
   std::vector<std::byte> packed;

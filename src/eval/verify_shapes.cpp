@@ -41,7 +41,7 @@ bool check_weight_shape(const FolderScan& scan, ExpertLinear& linear, CheckRecor
   return false;
 }
 
-std::optional<ExpertStorage> resolve_mxfp4(const FolderScan& scan, ExpertLinear& linear, CheckRecorder& check) {
+std::optional<StoredAs> resolve_mxfp4(const FolderScan& scan, ExpertLinear& linear, CheckRecorder& check) {
   if (linear.out_features == 0 && linear.packed->info->shape.size() == 2) {  // no config to ask
     linear.out_features = linear.packed->info->shape[0];
     linear.in_features = linear.packed->info->shape[1] * 2;
@@ -54,7 +54,7 @@ std::optional<ExpertStorage> resolve_mxfp4(const FolderScan& scan, ExpertLinear&
     ok = false;
   }
   if (!ok) return std::nullopt;
-  return ExpertStorage{LinearFormat::kMxfp4, 4, PackedLayout::kDense, kMxfp4GroupSize};
+  return StoredAs{LinearFormat::kMxfp4, 4, PackedLayout::kDense, kMxfp4GroupSize};
 }
 
 // The bits and layout whose row takes `words` words, the claimed bits first.
@@ -67,8 +67,8 @@ std::optional<std::pair<int, PackedLayout>> fit_width(int64_t words, int64_t col
   return std::nullopt;
 }
 
-std::optional<ExpertStorage> resolve_packed_int(const FolderScan& scan, ExpertLinear& linear, int claimed_bits,
-                                                CheckRecorder& check) {
+std::optional<StoredAs> resolve_packed_int(const FolderScan& scan, ExpertLinear& linear, int claimed_bits,
+                                           CheckRecorder& check) {
   if (!check_weight_shape(scan, linear, check)) return std::nullopt;
   const TensorInfo& packed = *linear.packed->info;
   const TensorInfo& scale = *linear.scale->info;
@@ -96,19 +96,19 @@ std::optional<ExpertStorage> resolve_packed_int(const FolderScan& scan, ExpertLi
                fmt::format("{} words", packed.shape[1]));
     return std::nullopt;
   }
-  return ExpertStorage{LinearFormat::kPackedInt, width->first, width->second, linear.in_features / scale.shape[1]};
+  return StoredAs{LinearFormat::kPackedInt, width->first, width->second, linear.in_features / scale.shape[1]};
 }
 
-std::optional<ExpertStorage> resolve_storage(const FolderScan& scan, ExpertLinear& linear, int claimed_bits,
-                                             CheckRecorder& check) {
+std::optional<StoredAs> resolve_storage(const FolderScan& scan, ExpertLinear& linear, int claimed_bits,
+                                        CheckRecorder& check) {
   if (linear.packed == nullptr || linear.scale == nullptr) return std::nullopt;  // reported by check_structure()
   if (linear.packed->info->dtype == DType::kU8) return resolve_mxfp4(scan, linear, check);
   if (linear.shape == nullptr) return std::nullopt;
   return resolve_packed_int(scan, linear, claimed_bits, check);
 }
 
-std::optional<ExpertStorage> most_frequent(const std::vector<ExpertLinear>& linears) {
-  std::vector<std::pair<ExpertStorage, int64_t>> counts;
+std::optional<StoredAs> most_frequent(const std::vector<ExpertLinear>& linears) {
+  std::vector<std::pair<StoredAs, int64_t>> counts;
   for (const ExpertLinear& linear : linears) {
     if (!linear.storage) continue;
     const auto known =
@@ -126,7 +126,7 @@ std::optional<ExpertStorage> most_frequent(const std::vector<ExpertLinear>& line
 
 }  // namespace
 
-std::string to_string(const ExpertStorage& storage) {
+std::string to_string(const StoredAs& storage) {
   if (storage.format == LinearFormat::kMxfp4) return "MXFP4 group 32";
   const bool has_two_layouts = storage.num_bits == 3;
   return fmt::format("int{}{}{} group {}", storage.num_bits, has_two_layouts ? " " : "",

@@ -15,7 +15,7 @@ int bit_at(std::span<const std::byte> bytes, size_t bit) {
 }
 
 // Where bit `j` of code `k` lies in its row. Words are little-endian, so bit t of word w is bit 32w + t of the bytes.
-size_t bit_position(const ExpertStorage& storage, size_t k, size_t j) {
+size_t bit_position(const StoredAs& storage, size_t k, size_t j) {
   const auto bits = static_cast<size_t>(storage.num_bits);
   if (storage.format == LinearFormat::kMxfp4 || storage.layout == PackedLayout::kDense) return bits * k + j;
   const size_t codes_per_word = 32 / bits;
@@ -68,7 +68,7 @@ uint16_t slow_product(int q, uint16_t scale_bf16) {
   return static_cast<uint16_t>(sign | exponent << kMantissaBits | (significand & 0x7F));
 }
 
-void slow_codes(const ExpertStorage& storage, const SlowRow& row, std::span<uint8_t> codes) {
+void slow_codes(const StoredAs& storage, const SlowRow& row, std::span<uint8_t> codes) {
   for (size_t k = 0; k < codes.size(); ++k) {
     int code = 0;
     for (size_t j = 0; j < static_cast<size_t>(storage.num_bits); ++j) {
@@ -78,8 +78,7 @@ void slow_codes(const ExpertStorage& storage, const SlowRow& row, std::span<uint
   }
 }
 
-void slow_decode(const ExpertStorage& storage, const SlowRow& row, std::span<const uint8_t> codes,
-                 std::span<uint16_t> out) {
+void slow_decode(const StoredAs& storage, const SlowRow& row, std::span<const uint8_t> codes, std::span<uint16_t> out) {
   const auto group_size = static_cast<size_t>(storage.group_size);
   for (size_t k = 0; k < codes.size(); ++k) {
     const size_t group = k / group_size;

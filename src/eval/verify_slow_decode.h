@@ -18,11 +18,10 @@ struct SlowRow {
 
 // Stored codes of one row as unsigned numbers: u = q + 2^(bits-1) for integers, the nibble for MXFP4. codes:
 // [in_features].
-void slow_codes(const ExpertStorage& storage, const SlowRow& row, std::span<uint8_t> codes);
+void slow_codes(const StoredAs& storage, const SlowRow& row, std::span<uint8_t> codes);
 
 // The row as bf16 bits from its codes. out: [in_features]. Non-finite scales give non-finite values.
-void slow_decode(const ExpertStorage& storage, const SlowRow& row, std::span<const uint8_t> codes,
-                 std::span<uint16_t> out);
+void slow_decode(const StoredAs& storage, const SlowRow& row, std::span<const uint8_t> codes, std::span<uint16_t> out);
 
 // bf16(q * scale), nearest-even, for |q| <= 128, in integer arithmetic.
 uint16_t slow_product(int q, uint16_t scale_bf16);

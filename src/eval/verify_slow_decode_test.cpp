@@ -44,7 +44,7 @@ TEST(SlowDecode, CodesKnownAnswers) {
 TEST(SlowDecode, Mxfp4KnownAnswers) {
   const std::vector<uint8_t> packed = {0x9E, 0x80, 0x7F, 0x13};
   const std::vector<uint8_t> scale = {127};
-  const ExpertStorage storage{LinearFormat::kMxfp4, 4, PackedLayout::kDense, 32};
+  const StoredAs storage{LinearFormat::kMxfp4, 4, PackedLayout::kDense, 32};
   const SlowRow row{std::as_bytes(std::span(packed)), std::as_bytes(std::span(scale))};
   std::vector<uint8_t> codes(8);
   std::vector<uint16_t> weights(8);

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 #include <set>
 
 #include "base/error.h"
 #include "checkpoint/json_object.h"
 #include "eval/verify_check.h"
+#include "eval/verify_steps.h"
 
 namespace trefoil {
 namespace {
@@ -115,16 +115,14 @@ VerifyCheck check_unchanged(const FolderScan& scan, const VerifyOptions& options
     if (!is_expert(tensor.info.name)) originals.push_back(&tensor);
   }
   std::vector<std::string> wrong(originals.size());
-  std::mutex mutex;
-  int64_t done = 0;
   const auto total = static_cast<int64_t>(originals.size());
+  VerifySteps steps(options, "verify: unchanged tensors", total);
   pool.parallel_for(total, [&](int64_t i) {
+    steps.begin();
     const TensorRef& original = *originals[static_cast<size_t>(i)];
     const ScannedTensor* tensor = scan.find(original.info.name);
     wrong[static_cast<size_t>(i)] = tensor == nullptr ? "missing" : compare_tensor(scan, *tensor, source, original);
-    const std::lock_guard lock(mutex);
-    ++done;
-    if (options.progress != nullptr) options.progress->update("verify: unchanged tensors", done, total);
+    steps.end();
   });
   for (size_t i = 0; i < originals.size(); ++i) {
     const TensorRef& original = *originals[i];

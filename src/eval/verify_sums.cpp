@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <map>
-#include <mutex>
 
 #include "base/error.h"
 #include "eval/verify_check.h"
 #include "eval/verify_source.h"
+#include "eval/verify_steps.h"
 
 namespace trefoil {
 namespace {
@@ -96,14 +96,12 @@ VerifyCheck check_sums(const FolderScan& scan, const VerifyOptions& options, Thr
   } catch (const Error& unreadable) {
     check.fail("", kSumsFile, "a readable file", unreadable.what());
   }
-  std::mutex mutex;
-  int64_t done = 0;
   const auto total = static_cast<int64_t>(sums.size());
+  VerifySteps steps(options, "verify: sums", total);
   pool.parallel_for(total, [&](int64_t i) {
+    steps.begin();
     compute(scan.folder(), sums[static_cast<size_t>(i)]);
-    const std::lock_guard lock(mutex);
-    ++done;
-    if (options.progress != nullptr) options.progress->update("verify: sums", done, total);
+    steps.end();
   });
   for (const Sum& sum : sums) {
     check.count();

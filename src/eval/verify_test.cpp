@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint.h"
@@ -84,6 +85,19 @@ TEST(Verify, CleanDenseOutputPassesEveryCheck) {
   EXPECT_EQ(report.find("structure")->checked, 4u * 3);
   EXPECT_EQ(report.find("decode")->checked, 4u * 3);
   EXPECT_THAT(report.find("shapes")->notes, ::testing::Contains("experts are int3 dense group 64"));
+}
+
+TEST(Verify, StopsWhenAsked) {
+  const std::atomic<bool> stop = true;
+  VerifyOptions options;
+  options.folder = originals().dense;
+  options.stop = &stop;
+  try {
+    verify(options);
+    FAIL() << "expected an Error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCancelled);
+  }
 }
 
 TEST(Verify, CleanPaddedOutputPassesEveryCheck) {

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <mutex>
 #include <string_view>
 
 #include "eval/verify_check.h"
 #include "eval/verify_linear.h"
+#include "eval/verify_steps.h"
 
 namespace trefoil {
 namespace {
@@ -69,7 +69,7 @@ class ValueChecks {
 
   const FolderScan& scan_;
   const VerifyOptions& options_;
-  std::optional<ExpertStorage> storage_;
+  std::optional<StoredAs> storage_;
   CheckRecorder scales_;
   CheckRecorder pads_;
   CheckRecorder codes_;
@@ -233,16 +233,14 @@ std::vector<VerifyCheck> check_values(const FolderScan& scan, const VerifyOption
   // Results are added in order, however threads finish, so that the report does not depend on them; a batch bounds
   // memory.
   constexpr int64_t kBatch = 1024;
-  std::mutex mutex;
-  int64_t done = 0;
+  VerifySteps steps(options, "verify: expert weights", total);
   for (int64_t begin = 0; begin < total; begin += kBatch) {
     const int64_t size = std::min(kBatch, total - begin);
     std::vector<LinearValues> results(static_cast<size_t>(size));
     pool.parallel_for(size, [&](int64_t i) {
+      steps.begin();
       results[static_cast<size_t>(i)] = reader.read(*chosen[static_cast<size_t>(begin + i)]);
-      const std::lock_guard lock(mutex);
-      ++done;
-      if (options.progress != nullptr) options.progress->update("verify: expert weights", done, total);
+      steps.end();
     });
     for (int64_t i = 0; i < size; ++i)
       checks.add(*chosen[static_cast<size_t>(begin + i)], results[static_cast<size_t>(i)]);

@@ -38,8 +38,8 @@ class QuantizeJob {
     look_at_source();
     plan_output();
     OutputFolder output(options_.output, options_.source, files_, options_.overwrite);
-    output.require_space(bytes_needed());
     load_text();
+    output.require_space(bytes_needed());
     if (!options_.dry_run) {
       output.begin();
       quantize_into(output.staging());
@@ -120,14 +120,16 @@ class QuantizeJob {
       for (const ShardTensor& tensor : plan.tensors) bytes += 2 * tensor.plan.name.size() + 600;
     }
     for (const std::string& name : side_files_) bytes += fs::file_size(options_.source / name);
-    return bytes + 8 * static_cast<uint64_t>(options_.num_calibration_samples * options_.max_seq_length);
+    for (const auto& row : report_.calibration.rows) bytes += 8 * row.size();
+    return bytes;
   }
 
   void load_text() {
+    threads_ = options_.threads > 0 ? options_.threads : usable_cpus();
+    linalg_check_room(threads_);
     if (const std::optional<std::string> wrong = linalg_self_test()) {
       fail(ErrorCode::kUnsupported, "the linear algebra library computes wrong results on this machine: {}", *wrong);
     }
-    threads_ = options_.threads > 0 ? options_.threads : usable_cpus();
     report_.options = options_;
     report_.environment = describe_environment(threads_);
     report_.source = describe_source(*source_);

@@ -2,12 +2,14 @@
 
 #include <cblas.h>
 #include <lapacke.h>
+#include <sys/mman.h>
 
 #include <cmath>
 #include <limits>
 #include <mutex>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "trefoil/self_check.h"
 
@@ -100,9 +102,24 @@ std::optional<std::string> self_test_size(int64_t n, int64_t k) {
 // openblas_get_parallel(): 0 sequential, 1 pthread, 2 OpenMP. A sequential build shares its work buffers without a lock.
 constexpr int kSequentialBuild = 0;
 
+// Of address space, for each thread inside a call (0.3.21: BUFFER_SIZE, 32 << 22).
+constexpr size_t kBufferBytes = size_t{32} << 22;
+
 void linalg_init() {
   static std::once_flag once;
   std::call_once(once, [] { openblas_set_num_threads(1); });
+}
+
+void linalg_check_room(int threads) {
+  linalg_init();
+  const size_t bytes = kBufferBytes * static_cast<size_t>(threads);
+  void* room = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) {
+    fail(ErrorCode::kOverBudget,
+         "{} of address space for the linear algebra library's {} threads are not to be had (ulimit -v?)",
+         format_gb(bytes), threads);
+  }
+  ::munmap(room, bytes);
 }
 
 std::string linalg_description() {

@@ -14,6 +14,10 @@ namespace trefoil {
 // Makes the library single-threaded; idempotent. Every function below calls it first.
 void linalg_init();
 
+// Error(kOverBudget) when `threads` callers' buffers do not fit the process's address space: the library would ask for
+// them again and again, for ever.
+void linalg_check_room(int threads);
+
 // "OpenBLAS 0.3.21 ... SkylakeX", for reports.
 std::string linalg_description();
 

@@ -1,4 +1,5 @@
 #include "quantize/linalg.h"
+#include "base/error.h"
 #include "base/parallel.h"
 
 #include <gtest/gtest.h>
@@ -23,6 +24,16 @@ std::vector<float> gaussian(int64_t count, uint32_t seed) {
 TEST(Linalg, SelfTestPassesHere) {
   const auto wrong = linalg_self_test();
   EXPECT_FALSE(wrong.has_value()) << *wrong << " (" << linalg_description() << ")";
+}
+
+TEST(Linalg, MoreThreadsThanTheAddressSpaceHoldsAreRefused) {
+  linalg_check_room(4);
+  try {
+    linalg_check_room(1 << 30);  // 2^57 bytes
+    FAIL() << "expected an Error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOverBudget);
+  }
 }
 
 // Every op(A), op(B) at odd sizes, against f64 loops; bound: (k + 2) rounding errors of the sum of magnitudes.

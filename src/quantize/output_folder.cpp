@@ -20,6 +20,15 @@ bool same_folder(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, ignored);
 }
 
+// Whether `inner` lies somewhere below `outer`, symbolic links followed; either may not exist yet.
+bool lies_inside(const fs::path& inner, const fs::path& outer) {
+  std::error_code error;
+  const fs::path a = fs::weakly_canonical(fs::absolute(inner), error);
+  const fs::path b = fs::weakly_canonical(fs::absolute(outer), error);
+  const fs::path relative = a.lexically_relative(b);
+  return !error && !relative.empty() && relative != "." && *relative.begin() != "..";
+}
+
 // Files only: an empty folder inside, such as lost+found, is no reason to refuse.
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
@@ -60,6 +69,11 @@ std::string refusal(const fs::path& folder, const std::vector<std::string>& file
 OutputFolder::OutputFolder(fs::path folder, const fs::path& source, std::vector<std::string> files, bool overwrite)
     : folder_(std::move(folder)), staging_(folder_ / kStagingName), files_(std::move(files)) {
   if (folder_.empty()) fail(ErrorCode::kInvalidArgument, "no output folder given");
+  // The source is read only, and its side files would include the output's; an output is replaced as a whole.
+  if (lies_inside(folder_, source))
+    fail(ErrorCode::kInvalidArgument, "output {}: lies inside the source {}", folder_.string(), source.string());
+  if (lies_inside(source, folder_))
+    fail(ErrorCode::kInvalidArgument, "output {}: the source {} lies inside it", folder_.string(), source.string());
   if (!fs::exists(folder_)) return;
   if (!fs::is_directory(folder_)) fail(ErrorCode::kInvalidArgument, "output {}: not a folder", folder_.string());
   if (same_folder(folder_, source)) fail(ErrorCode::kInvalidArgument, "output {}: is the source", folder_.string());

@@ -21,7 +21,7 @@ namespace trefoil {
 class OutputFolder {
  public:
   // `files` are the names (relative paths for files in folders) that publish() will bring.
-  // Error(kInvalidArgument) when the folder is `source`, is not a folder, holds something and `overwrite` is false, or
+  // Error(kInvalidArgument) when the folder is `source`, lies inside it or around it, is not a folder, holds something and `overwrite` is false, or
   // holds a file not in `files`, or is not an output of this program. Writes nothing.
   OutputFolder(fs::path folder, const fs::path& source, std::vector<std::string> files, bool overwrite);
   ~OutputFolder();

@@ -43,7 +43,7 @@ void write_output(const fs::path& folder, const fs::path& source, const std::str
 TEST(OutputFolder, PublishesEveryFileAndLeavesNoStaging) {
   TempDir temp;
   const fs::path folder = temp.path() / "new" / "out";
-  write_output(folder, temp.path(), "one", false);
+  write_output(folder, temp.path() / "source", "one", false);
   for (const std::string& name : kFiles) EXPECT_EQ(read_text(folder / name), "one") << name;
   EXPECT_FALSE(fs::exists(folder / ".trefoil-quantize"));
 }
@@ -52,7 +52,7 @@ TEST(OutputFolder, AnAbandonedRunLeavesNothing) {
   TempDir temp;
   const fs::path folder = temp.path() / "out";
   {
-    OutputFolder output(folder, temp.path(), kFiles, false);
+    OutputFolder output(folder, temp.path() / "source", kFiles, false);
     EXPECT_FALSE(fs::exists(folder)) << "checking must not write";
     output.begin();
     fill(output.staging(), "half");
@@ -65,7 +65,7 @@ TEST(OutputFolder, AnAbandonedRunKeepsAFolderThatWasThere) {
   const fs::path folder = temp.path() / "out";
   make_folder(folder);
   {
-    OutputFolder output(folder, temp.path(), kFiles, false);
+    OutputFolder output(folder, temp.path() / "source", kFiles, false);
     output.begin();
   }
   EXPECT_TRUE(fs::is_empty(folder));
@@ -73,24 +73,39 @@ TEST(OutputFolder, AnAbandonedRunKeepsAFolderThatWasThere) {
 
 TEST(OutputFolder, RefusesTheSourceAndForeignFiles) {
   TempDir temp;
-  EXPECT_THAT(refusal_of(temp.path() / ".", temp.path(), true), HasSubstr("is the source"));
+  const fs::path source = temp.path() / "source";
+  make_folder(source);
+  EXPECT_THAT(refusal_of(source / ".", source, true), HasSubstr("is the source"));
   const fs::path folder = temp.path() / "out";
   make_folder(folder);
   write_text(folder / "thesis.txt", "years of work");
-  EXPECT_THAT(refusal_of(folder, temp.path(), false), HasSubstr("not empty"));
-  EXPECT_THAT(refusal_of(folder, temp.path(), true), HasSubstr("not an output"));
-  EXPECT_THAT(refusal_of(folder / "thesis.txt", temp.path(), true), HasSubstr("not a folder"));
+  EXPECT_THAT(refusal_of(folder, temp.path() / "source", false), HasSubstr("not empty"));
+  EXPECT_THAT(refusal_of(folder, temp.path() / "source", true), HasSubstr("not an output"));
+  EXPECT_THAT(refusal_of(folder / "thesis.txt", temp.path() / "source", true), HasSubstr("not a folder"));
+}
+
+TEST(OutputFolder, RefusesAFolderInsideOrAroundTheSource) {
+  TempDir temp;
+  const fs::path source = temp.path() / "model";
+  make_folder(source);
+  EXPECT_THAT(refusal_of(source / "out", source, true), HasSubstr("lies inside the source"));
+  EXPECT_THAT(refusal_of(source / "new" / ".." / "out", source, true), HasSubstr("lies inside the source"));
+  EXPECT_THAT(refusal_of(temp.path(), source, true), HasSubstr("lies inside it"));
+  fs::create_directory_symlink(source, temp.path() / "link");
+  EXPECT_THAT(refusal_of(temp.path() / "link" / "out", source, true), HasSubstr("lies inside the source"));
+  EXPECT_EQ(refusal_of(temp.path() / "model-int3", source, true), "") << "a name that only begins alike";
+  EXPECT_EQ(refusal_of(temp.path() / "..out", source, true), "");
 }
 
 TEST(OutputFolder, OverwritesAnOutputOnlyWhenAskedAndOnlyWhatItReplaces) {
   TempDir temp;
   const fs::path folder = temp.path() / "out";
-  write_output(folder, temp.path(), "one", false);
-  EXPECT_THAT(refusal_of(folder, temp.path(), false), HasSubstr("--overwrite"));
-  write_output(folder, temp.path(), "two", true);
+  write_output(folder, temp.path() / "source", "one", false);
+  EXPECT_THAT(refusal_of(folder, temp.path() / "source", false), HasSubstr("--overwrite"));
+  write_output(folder, temp.path() / "source", "two", true);
   EXPECT_EQ(read_text(folder / "code/model.py"), "two");
   write_text(folder / "notes.txt", "mine");
-  EXPECT_THAT(refusal_of(folder, temp.path(), true), HasSubstr("notes.txt"));
+  EXPECT_THAT(refusal_of(folder, temp.path() / "source", true), HasSubstr("notes.txt"));
 }
 
 TEST(OutputFolder, AnInterruptedRunMayBeStartedAgain) {
@@ -98,8 +113,8 @@ TEST(OutputFolder, AnInterruptedRunMayBeStartedAgain) {
   const fs::path folder = temp.path() / "out";
   make_folder(folder / ".trefoil-quantize");
   write_text(folder / ".trefoil-quantize" / "a.safetensors", "half");
-  EXPECT_THAT(refusal_of(folder, temp.path(), false), HasSubstr("interrupted"));
-  EXPECT_EQ(refusal_of(folder, temp.path(), true), "");
+  EXPECT_THAT(refusal_of(folder, temp.path() / "source", false), HasSubstr("interrupted"));
+  EXPECT_EQ(refusal_of(folder, temp.path() / "source", true), "");
 }
 
 TEST(OutputFolder, RefusesADiskThatIsTooSmall) {

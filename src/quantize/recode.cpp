@@ -64,10 +64,16 @@ void copy_tensor(const Checkpoint& input, const TensorRef& tensor, SafetensorsWr
   } while (offset < tensor.info.size());
 }
 
-void write_shard(const Checkpoint& input, const RecodePlan& plan, const RecodeShard& shard, const fs::path& folder,
-                 ThreadPool& pool) {
+void throw_if_stopped(const RecodeOptions& options) {
+  if (options.stop != nullptr && options.stop->load(std::memory_order_relaxed))
+    fail(ErrorCode::kCancelled, "stopped as asked; the output folder is as it was");
+}
+
+void write_shard(const RecodeOptions& options, const Checkpoint& input, const RecodePlan& plan,
+                 const RecodeShard& shard, const fs::path& folder, ThreadPool& pool) {
   SafetensorsWriter writer(folder / shard.file, shard.tensors, plan.data_alignment, shard.metadata);
   for (const TensorPlan& tensor : shard.tensors) {
+    throw_if_stopped(options);
     if (const auto packed = plan.packed.find(tensor.name); packed != plan.packed.end()) {
       const std::vector<uint32_t> words = recode_linear(input, *packed->second, plan.spec, pool);
       writer.write(tensor.name, std::as_bytes(std::span(words)));
@@ -112,13 +118,14 @@ void compare_tensor(const Checkpoint& input, const TensorRef& before, const Chec
   if (!equal) fail(ErrorCode::kCorrupt, "{}: is not what it was before", before.info.name);
 }
 
-void compare(const Checkpoint& input, const fs::path& folder, const RecodePlan& plan, ThreadPool& pool,
-             ProgressSink& progress) {
+void compare(const RecodeOptions& options, const Checkpoint& input, const fs::path& folder, const RecodePlan& plan,
+             ThreadPool& pool, ProgressSink& progress) {
   const Checkpoint output = Checkpoint::open(folder, Checkpoint::Access::kRead);
   const auto& tensors = input.tensors();
   const auto total = static_cast<int64_t>(tensors.size());
   constexpr int64_t kBatch = 256;  // between two reports of progress
   for (int64_t begin = 0; begin < total; begin += kBatch) {
+    throw_if_stopped(options);
     pool.parallel_for(std::min(kBatch, total - begin), [&](int64_t i) {
       const TensorRef& tensor = tensors[static_cast<size_t>(begin + i)];
       const auto packed = plan.packed.find(tensor.info.name);
@@ -202,11 +209,11 @@ RecodeResult recode(const RecodeOptions& options) {
   output.begin();
   ThreadPool pool(options.threads);
   for (size_t i = 0; i < plan.shards.size(); ++i) {
-    write_shard(input, plan, plan.shards[i], output.staging(), pool);
+    write_shard(options, input, plan, plan.shards[i], output.staging(), pool);
     progress.update("recode: shards", static_cast<int64_t>(i + 1), static_cast<int64_t>(plan.shards.size()));
   }
   write_small_files(options, plan, copied, output.staging());
-  compare(input, output.staging(), plan, pool, progress);
+  compare(options, input, output.staging(), plan, pool, progress);
   write_text_file(output.staging() / kSumsFile, sha256_sums(output.staging(), files));
   output.publish(kIndexFile);
 

@@ -105,6 +105,22 @@ uint64_t data_start(const fs::path& shard) {
   return read_safetensors_header(InputFile(shard)).data_start;
 }
 
+TEST_F(Recode, StopsWhenAskedAndLeavesNothing) {
+  const std::atomic<bool> stop = true;
+  RecodeOptions options;
+  options.input = make_dense();
+  options.output = path("stopped");
+  options.to = PackedForm::kW4;
+  options.stop = &stop;
+  try {
+    recode(options);
+    FAIL() << "expected an Error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCancelled);
+  }
+  EXPECT_FALSE(fs::exists(options.output));
+}
+
 TEST_F(Recode, DenseToPaddedAndBackIsByteIdentical) {
   const fs::path dense = make_dense();
   const fs::path there = recode_to(PackedForm::kW3Padded, dense, "there");

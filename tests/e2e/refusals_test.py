@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Runs the built program with input that a careless or hostile user gives it: refusals_test.py PROGRAM TINY_K3
+
+Every case must end with the exit code that docs/cli.md promises and say why in one line, without control characters.
+"""
+import pathlib
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM, MODEL = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+SHARD = "model-00003-of-000008.safetensors"
+USAGE, CHECK_FAILED, BAD_INPUT, RESOURCES = 2, 3, 4, 5
+
+
+class Refusals(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+
+    def copy(self, **changed):
+        """tiny-k3 by links, with some files' bytes replaced."""
+        folder = self.root / "model"
+        folder.mkdir()
+        for file in MODEL.iterdir():
+            if file.name in changed:
+                (folder / file.name).write_bytes(changed[file.name])
+            else:
+                (folder / file.name).symlink_to(file)
+        return folder
+
+    def run_program(self, *arguments, **options):
+        return subprocess.run([PROGRAM, *map(str, arguments), "--progress", "off"], capture_output=True, timeout=300, **options)
+
+    def refused(self, code, *arguments, **options):
+        done = self.run_program(*arguments, **options)
+        message = done.stderr.decode()
+        self.assertEqual(done.returncode, code, message)
+        self.assertEqual(message.count("\n"), 1, message)
+        self.assertTrue(message.startswith("trefoil: "), message)
+        self.assertFalse(any(ord(c) < 32 for c in message[:-1]), message)
+        return message
+
+    def test_a_path_that_cannot_exist(self):
+        for command in ["inspect"], ["verify"], ["tokenize", "-p", "a"], ["run", "-p", "a"]:
+            self.refused(BAD_INPUT, *command, "a" * 5000)
+
+    def test_control_characters_in_a_message_are_written_out(self):
+        message = self.refused(BAD_INPUT, "inspect", "no\n\x1b[31msuch")
+        self.assertIn("no\\x0a\\x1b[31msuch", message)
+
+    def test_a_folder_where_a_file_belongs(self):
+        self.assertIn("a folder", self.refused(BAD_INPUT, "run", MODEL, "-f", self.root))
+        self.assertIn("a folder", self.refused(BAD_INPUT, "tokenize", MODEL, "--file", self.root))
+        self.assertIn("regular file", self.refused(BAD_INPUT, "inspect", MODEL, "--config", self.root))
+
+    def test_text_without_end(self):
+        self.refused(BAD_INPUT, "tokenize", MODEL, "--file", "/dev/zero")
+
+    def test_every_fault_of_the_tokenizer_files(self):
+        faults = [
+            ("tokenizer_config.json", b""),
+            ("tokenizer_config.json", b"[]"),
+            ("tokenizer_config.json", b'{"added_tokens_decoder":{"x":{"content":"y"}}}'),
+            ("tokenizer_config.json", b'{"added_tokens_decoder":{"3841":{"content":""}}}'),
+            ("tiktoken.model", b""),
+            ("tiktoken.model", b"!!!! 0\n"),
+        ]
+        for file, content in faults:
+            with self.subTest(file=file, content=content):
+                folder = self.copy(**{file: content})
+                for command in ["tokenize", folder, "-p", "a"], ["run", folder, "-p", "a"]:
+                    self.assertIn(file, self.refused(BAD_INPUT, *command))
+                subprocess.run(["rm", "-r", folder], check=True)
+
+    def test_damaged_shards(self):
+        shard = (MODEL / SHARD).read_bytes()
+        for content in b"", shard[:100], shard[:-1], shard + b"x", struct.pack("<Q", 1 << 63) + shard[8:]:
+            with self.subTest(size=len(content)):
+                folder = self.copy(**{SHARD: content})
+                self.assertIn(SHARD, self.refused(BAD_INPUT, "inspect", folder))
+                self.assertIn(SHARD, self.refused(BAD_INPUT, "quantize", folder, "-o", self.root / "out", "--recipe", "rtn"))
+                self.assertFalse((self.root / "out").exists())
+                subprocess.run(["rm", "-r", folder], check=True)
+
+    def test_output_in_the_source_or_around_it(self):
+        folder = self.copy()
+        for output in folder, folder / "out", self.root:
+            self.refused(USAGE, "quantize", folder, "-o", output, "--recipe", "rtn", "--overwrite")
+        self.assertEqual({file.name for file in folder.iterdir()}, {file.name for file in MODEL.iterdir()})
+
+    def test_standard_output_that_is_full(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([PROGRAM, "inspect", MODEL], stdout=full, stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, RESOURCES)
+
+    def test_a_file_size_limit_ends_cleanly(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        self.refused(RESOURCES, "quantize", MODEL, "-o", self.root / "out", "--recipe", "rtn", preexec_fn=limit)
+        self.assertFalse((self.root / "out").exists())
+
+    def test_a_signal_ends_verify(self):
+        child = subprocess.Popen([PROGRAM, "verify", MODEL, "--threads", "1", "--progress", "json"], stderr=subprocess.PIPE,
+                                 stdout=subprocess.PIPE)
+        line = child.stderr.readline()  # progress: it is at work
+        child.send_signal(signal.SIGTERM)
+        _, rest = child.communicate(timeout=300)
+        self.assertEqual(child.returncode, 128 + signal.SIGTERM, (line + rest).decode())
+
+    def test_a_killed_run_leaves_no_checkpoint(self):
+        out = self.root / "out"
+        child = subprocess.Popen([PROGRAM, "quantize", MODEL, "-o", out, "--recipe", "rtn", "--progress", "off"])
+        while child.poll() is None and not (out / ".trefoil-quantize").exists():
+            time.sleep(0.001)
+        child.kill()
+        child.wait()
+        # The index is renamed last: without it nothing takes the folder for a checkpoint.
+        if (out / "model.safetensors.index.json").exists():
+            self.skipTest("the run was over before it could be killed")
+        self.refused(BAD_INPUT, "inspect", out)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
