@@ -14,6 +14,7 @@
 #include "quantize/provenance.h"
 #include "quantize/recipe.h"
 #include "quantize/report.h"
+#include "quantize/source_check.h"
 #include "quantize/walk.h"
 
 namespace trefoil {
@@ -64,6 +65,7 @@ class QuantizeJob {
     source_ = std::make_shared<const Checkpoint>(Checkpoint::open(options_.source));
     has_index_ = fs::exists(options_.source / kIndexFile);
     layers_ = find_routed_experts(*source_, config_);
+    check_text_tensors(*source_, config_);
     if (options_.layers) keep_layers(*options_.layers);
   }
 

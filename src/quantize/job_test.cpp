@@ -394,6 +394,28 @@ TEST(Quantize, RefusesWhatIsNotAKimiK3WithMxfp4Experts) {
   EXPECT_THAT(failure_of(options, ErrorCode::kUnsupported), HasSubstr("model_type"));
 }
 
+// kv_lora_rank is first used in layer 3: the layers before it must not be quantized first, and a dry run must see it.
+TEST(Quantize, RefusesAConfigThatContradictsATensorOfALaterLayer) {
+  TempDir temp;
+  QuantizeOptions options = options_for(temp.path() / "out", QuantizeRecipe::kRtn);
+  options.source = copy_of_tiny_k3(temp);
+  options.dry_run = true;
+  std::string config = read_text(options.source / "config.json");
+  const std::string rank = "\"kv_lora_rank\": 64";
+  config.replace(config.find(rank), rank.size(), "\"kv_lora_rank\": 63");
+  write_text(options.source / "config.json", config);
+  EXPECT_THAT(failure_of(options, ErrorCode::kCorrupt), AllOf(HasSubstr("layers.3.self_attn.kv_a_proj_with_mqa"),
+                                                              HasSubstr("[80, 256], expected BF16 [79, 256]")));
+}
+
+TEST(Quantize, RefusesASourceWithoutOneOfItsTensors) {
+  TempDir temp;
+  QuantizeOptions options = cut_options_for(temp, "out", QuantizeRecipe::kRtn);
+  const std::string name = "language_model.model.layers.1.input_layernorm.weight";
+  remove_tensor(options.source, name);
+  EXPECT_THAT(failure_of(options, ErrorCode::kNotFound), HasSubstr(name));
+}
+
 TEST(Quantize, RefusesAnIncompleteOrUnexpectedSetOfExperts) {
   TempDir temp;
   QuantizeOptions options = cut_options_for(temp, "out", QuantizeRecipe::kRtn);
