@@ -16,6 +16,7 @@
 #include "quantize/report.h"
 #include "quantize/source_check.h"
 #include "quantize/walk.h"
+#include "trefoil/self_check.h"
 
 namespace trefoil {
 namespace {
@@ -129,9 +130,7 @@ class QuantizeJob {
   void load_text() {
     threads_ = options_.threads > 0 ? options_.threads : usable_cpus();
     linalg_check_room(threads_);
-    if (const std::optional<std::string> wrong = linalg_self_test()) {
-      fail(ErrorCode::kUnsupported, "the linear algebra library computes wrong results on this machine: {}", *wrong);
-    }
+    check_linear_algebra();
     report_.options = options_;
     report_.environment = describe_environment(threads_);
     report_.source = describe_source(*source_);
