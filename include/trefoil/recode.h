@@ -28,8 +28,9 @@ std::optional<PackedForm> parse_packed_form(std::string_view name);  // nothing 
 
 struct RecodeOptions {
   std::filesystem::path input;
-  std::filesystem::path output;  // absent or empty
+  std::filesystem::path output;  // absent, empty, or with `overwrite` an earlier output
   PackedForm to = PackedForm::kW3Dense;
+  bool overwrite = false;
   int threads = 1;
   ProgressSink* progress = nullptr;         // may be null
   const std::atomic<bool>* stop = nullptr;  // set it to make recode() throw Error(kCancelled) soon

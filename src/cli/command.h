@@ -30,6 +30,11 @@ struct Context {
   int num_threads() const;
 };
 
+// Refuses "-1", which a parser of unsigned numbers would wrap around.
+inline CLI::Validator not_negative() {
+  return {[](const std::string& text) { return text.starts_with('-') ? text + " is negative" : std::string(); }, ""};
+}
+
 using AddCommand = void (*)(CLI::App& program, Context& context);
 
 void add_inspect(CLI::App& program, Context& context);

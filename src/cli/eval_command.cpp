@@ -72,7 +72,7 @@ void add_eval_command(CLI::App& eval, Context& context, EvalCommand which, const
   command->add_option("--batch-rows", o.batch_rows, "rows read together")->capture_default_str();
   command->add_option("--prefill-chunk", o.prefill_chunk, "tokens of a row read at a time (0: the whole row)")
       ->capture_default_str();
-  command->add_option("--seed", o.seed, "of the bootstrap")->capture_default_str();
+  command->add_option("--seed", o.seed, "of the bootstrap")->check(not_negative())->capture_default_str();
   command->add_option("--fail-if", o.fail_if, "exit 3 when it holds, as 'kld.mean>0.05'");
   command->add_option("--report", arguments->report, "write JSON, Markdown and one HTML page into this folder");
   command->add_flag("--json", arguments->json, "print the JSON report instead of tables");

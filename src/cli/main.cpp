@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <iostream>
 #include <iterator>
 #include <new>
 #include <system_error>
@@ -135,7 +136,8 @@ int main(int argc, char** argv) {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const int code = program.exit(error);  // prints help or the complaint
-    return code == 0 ? kOk : kUsage;
+    if (code != 0) return kUsage;
+    return std::fflush(stdout) == 0 && std::cout.flush() ? kOk : kResources;
   }
   return run_command(context);
 }

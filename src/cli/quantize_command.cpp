@@ -78,6 +78,7 @@ void add_quantize(CLI::App& program, Context& context) {
       ->transform(
           CLI::CheckedTransformer(std::map<std::string, Numerics>{{"bf16", Numerics::kBf16}, {"f32", Numerics::kF32}}));
   command->add_option("--seed", o.seed, "which documents in which order; 0 keeps the files' order")
+      ->check(not_negative())
       ->capture_default_str();
   command->add_option("--layers", arguments->layers, "quantize only decoder layers A:B (B excluded)");
   command->add_flag("--dry-run", o.dry_run, "check everything and say what would be written, write nothing");

@@ -11,6 +11,7 @@ struct RecodeArguments {
   std::string model;
   std::string output;
   std::string to;
+  bool overwrite = false;
 };
 
 int run_recode(Context& context, const RecodeArguments& arguments) {
@@ -18,6 +19,7 @@ int run_recode(Context& context, const RecodeArguments& arguments) {
   options.input = resolve_model(arguments.model);
   options.output = expand_home(arguments.output);
   options.to = parse_packed_form(arguments.to).value();  // one of the names the parser admits
+  options.overwrite = arguments.overwrite;
   options.threads = context.num_threads();
   options.progress = context.progress.get();
   options.stop = &context.stop;
@@ -38,6 +40,7 @@ void add_recode(CLI::App& program, Context& context) {
   command->add_option("--to", arguments->to, "w3-dense, w3-padded or w4")
       ->required()
       ->check(CLI::IsMember({"w3-dense", "w3-padded", "w4"}));
+  command->add_flag("--overwrite", arguments->overwrite, "replace an output this program wrote");
   command->callback(
       [&context, arguments] { context.run = [&context, arguments] { return run_recode(context, *arguments); }; });
 }

@@ -58,7 +58,7 @@ void add_run(CLI::App& program, Context& context) {
   prompt->excludes(file);
   command->add_option("-n,--max-new-tokens,--n-predict", o.max_new_tokens, "tokens to generate at most")
       ->capture_default_str();
-  command->add_option("-s,--seed", o.sampling.seed, "of the sampler")->capture_default_str();
+  command->add_option("-s,--seed", o.sampling.seed, "of the sampler")->check(not_negative())->capture_default_str();
   command->add_option("--temp,--temperature", o.sampling.temperature, "0 always takes the most likely token")
       ->capture_default_str();
   command->add_option("--top-p", o.sampling.top_p, "keep the likeliest tokens that together reach this probability")

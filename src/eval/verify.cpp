@@ -8,6 +8,7 @@
 #include "eval/verify_config.h"
 #include "eval/verify_container.h"
 #include "eval/verify_experts.h"
+#include "eval/verify_finite.h"
 #include "eval/verify_source.h"
 #include "eval/verify_values.h"
 
@@ -77,6 +78,7 @@ VerifyReport verify(const VerifyOptions& options) {
                                          source ? &*source : nullptr, no_source, pool)) {
     checks.push_back(std::move(check));
   }
+  checks.push_back(check_finite(scan, options, experts, pool));
 
   // Against the source and the published sums.
   checks.push_back(std::move(source_check));

@@ -69,6 +69,15 @@ std::vector<Finding> all_findings(const ModelSource& source, const ModelFacts& f
   return findings;
 }
 
+// A pattern that someone typed: whatever is wrong with it is wrong with the command line.
+NamePattern pattern_argument(const std::string& pattern) {
+  try {
+    return NamePattern(pattern, NamePattern::Anchor::kAnywhere);
+  } catch (const Error& refused) {
+    fail(ErrorCode::kInvalidArgument, "{}", refused.what());
+  }
+}
+
 }  // namespace
 
 const char* to_string(Finding::Severity severity) {
@@ -122,7 +131,7 @@ InspectReport inspect(const ModelFiles& files) {
 }
 
 std::vector<TensorRow> list_tensors(const ModelFiles& files, const std::string& pattern) {
-  const NamePattern wanted(pattern, NamePattern::Anchor::kAnywhere);
+  const NamePattern wanted = pattern_argument(pattern);
   const ModelSource source = read_model_source(files);
   const TensorInventory inventory = source.inventory();
   std::vector<TensorRow> rows;

@@ -364,6 +364,15 @@ TEST(Quantize, ANanInTheTrunkIsAnErrorWithTheLayer) {
   EXPECT_THAT(failure_of(options, ErrorCode::kCorrupt), HasSubstr("layer 2"));
 }
 
+TEST(Quantize, RtnCopiesNoNan) {
+  TempDir temp;
+  QuantizeOptions options = options_for(temp.path() / "out", QuantizeRecipe::kRtn);
+  options.source = copy_of_tiny_k3(temp);
+  overwrite(options.source, "language_model.model.layers.2.block_sparse_moe.routed_expert_norm.weight", 10, "\xC0\x7F");
+  EXPECT_THAT(failure_of(options, ErrorCode::kCorrupt),
+              HasSubstr("routed_expert_norm.weight: infinity or NaN at element 5"));
+}
+
 TEST(Quantize, AScaleThatDoesNotDecodeNamesTheExpert) {
   TempDir temp;
   for (const QuantizeRecipe recipe : {QuantizeRecipe::kRtn, QuantizeRecipe::kTrefoil}) {

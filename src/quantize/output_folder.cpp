@@ -1,8 +1,10 @@
 #include "quantize/output_folder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <system_error>
 
 #include "base/error.h"
@@ -10,9 +12,9 @@
 namespace trefoil {
 namespace {
 
-constexpr std::string_view kStagingName = ".trefoil-quantize";
-// A folder that holds this file was written here.
-constexpr std::string_view kOurMark = "quantization_report.json";
+constexpr std::string_view kStagingName = ".trefoil-partial";
+// A folder that holds one of these was written here.
+constexpr std::array<std::string_view, 2> kOurMarks = {"quantization_report.json", "recode.json"};
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 bool same_folder(const fs::path& a, const fs::path& b) {
@@ -48,13 +50,11 @@ bool is_staged(const std::string& name) {
 std::string refusal(const fs::path& folder, const std::vector<std::string>& files, bool overwrite) {
   const std::vector<std::string> present = names_in(folder);
   if (present.empty()) return "";
-  const bool interrupted = std::all_of(present.begin(), present.end(), is_staged);
-  if (!overwrite) {
-    return interrupted ? "it holds an interrupted run; --overwrite starts again"
-                       : "it is not empty; --overwrite replaces an earlier output";
-  }
-  if (!interrupted && std::find(present.begin(), present.end(), kOurMark) == present.end()) {
-    return fmt::format("it is not empty and holds no {}, so it is not an output to overwrite", kOurMark);
+  if (std::all_of(present.begin(), present.end(), is_staged)) return "";  // an interrupted run: begun again
+  if (!overwrite) return "it is not empty; --overwrite replaces an earlier output";
+  if (std::find_first_of(present.begin(), present.end(), kOurMarks.begin(), kOurMarks.end()) == present.end()) {
+    return fmt::format("it is not empty and holds no {}, so it is not an output to overwrite",
+                       fmt::join(kOurMarks, " or "));
   }
   for (const std::string& name : present) {
     if (!is_staged(name) && std::find(files.begin(), files.end(), name) == files.end()) {

@@ -1,7 +1,7 @@
 // The output folder: refused unless it is empty or ours, filled through a staging folder inside it, published at the
 // end.
 //
-//   OUT/.trefoil-quantize/...   everything is written here first
+//   OUT/.trefoil-partial/...   everything is written here first
 //   publish()                   renames each file to its final name, the index last, and removes the staging folder
 //
 // Without publish() the destructor removes the staging folder and everything in it, so that a failed run leaves

@@ -54,6 +54,8 @@ void check_combinations(const QuantizeOptions& options) {
           fmt::format("the zero mask belongs to recipe stock, not to {}", recipe));
   require(is_trefoil || options.tuning == TrefoilTuning{},
           fmt::format("tuning options belong to recipe trefoil, not to {}", recipe));
+  require(is_trefoil || options.scales == QuantizeOptions::Scales::kAny,
+          fmt::format("scales positive belongs to recipe trefoil; the scales of {} are positive already", recipe));
   require(!is_rtn || options.calibration.empty(), "recipe rtn reads no calibration text: leave it out");
   require(is_rtn || !options.calibration.empty(), fmt::format("recipe {} needs calibration text", recipe));
 }

@@ -51,6 +51,8 @@ TEST(Recipe, EveryRefusalNamesTheOption) {
       {"refine_rounds -1", [](auto& o) { o.tuning.refine_rounds = -1; }},
       {"zero mask", [](auto& o) { o.stock_zero_mask = true; }},
       {"tuning options", [](auto& o) { o.recipe = QuantizeRecipe::kStock, o.tuning.refine_rounds = 1; }},
+      {"scales positive",
+       [](auto& o) { o.recipe = QuantizeRecipe::kStock, o.scales = QuantizeOptions::Scales::kPositive; }},
       {"rtn reads no calibration", [](auto& o) { o.recipe = QuantizeRecipe::kRtn; }},
       {"needs calibration text", [](auto& o) { o.calibration.clear(); }},
   };

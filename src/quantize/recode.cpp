@@ -203,7 +203,7 @@ RecodeResult recode(const RecodeOptions& options) {
   std::vector<std::string> with_sums = files;
   with_sums.emplace_back(kSumsFile);
 
-  OutputFolder output(options.output, options.input, with_sums, /*overwrite=*/false);
+  OutputFolder output(options.output, options.input, with_sums, options.overwrite);
   output.require_space(plan.index.total_size +
                        plan.index.total_size / 100);  // headers and small files are well below 1 %
   output.begin();

@@ -8,6 +8,7 @@
 
 #include "checkpoint/linear_storage.h"
 #include "quantize/tensor_order.h"
+#include "support/expect_error.h"
 #include "support/packed_checkpoint.h"
 #include "support/shard_edit.h"
 #include "support/test_support.h"
@@ -119,6 +120,17 @@ TEST_F(Recode, StopsWhenAskedAndLeavesNothing) {
     EXPECT_EQ(error.code(), ErrorCode::kCancelled);
   }
   EXPECT_FALSE(fs::exists(options.output));
+}
+
+TEST_F(Recode, ReplacesAnEarlierOutputWhenTold) {
+  RecodeOptions options;
+  options.input = make_dense();
+  options.to = PackedForm::kW4;
+  options.output = recode_to(PackedForm::kW3Padded, options.input, "out");
+  EXPECT_TRUE(testing::fails_with(ErrorCode::kInvalidArgument, "--overwrite", [&] { recode(options); }));
+  options.overwrite = true;
+  recode(options);
+  expect_same_folder(recode_to(PackedForm::kW4, options.input, "fresh"), options.output);
 }
 
 TEST_F(Recode, DenseToPaddedAndBackIsByteIdentical) {

@@ -4,6 +4,8 @@
 #include <span>
 
 #include "base/check.h"
+#include "base/error.h"
+#include "tensor/finite.h"
 
 namespace trefoil {
 namespace {
@@ -22,6 +24,11 @@ void copy_tensor(const Checkpoint& source, const TensorRef& tensor, SafetensorsW
   do {
     block.resize(std::min(kCopyBlock, tensor.info.size() - offset));
     source.read(tensor, offset, block);
+    if (const auto bad = first_non_finite(tensor.info.dtype, block)) {
+      const int64_t element = static_cast<int64_t>(offset) / element_size(tensor.info.dtype) + *bad;
+      fail(ErrorCode::kCorrupt, "{}: {}: infinity or NaN at element {}", source.shards()[tensor.shard],
+           tensor.info.name, element);
+    }
     out.write(tensor.info.name, block);
     offset += block.size();
   } while (offset < tensor.info.size());

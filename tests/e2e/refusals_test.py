@@ -100,6 +100,19 @@ class Refusals(unittest.TestCase):
             done = subprocess.run([PROGRAM, "inspect", MODEL], stdout=full, stderr=subprocess.PIPE)
         self.assertEqual(done.returncode, RESOURCES)
 
+    def test_help_to_standard_output_that_is_full(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([PROGRAM, "--help"], stdout=full, stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, RESOURCES)
+
+    def test_arguments_out_of_range(self):
+        self.refused(USAGE, "inspect", MODEL, "--tensors", "(")
+        out = self.root / "out"
+        done = subprocess.run([PROGRAM, "quantize", MODEL, "-o", out, "--recipe", "rtn", "--seed", "-1"], stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, USAGE)
+        self.assertIn(b"-1 is negative", done.stderr)
+        self.refused(USAGE, "quantize", MODEL, "-o", out, "--recipe", "rtn", "--scales", "positive")
+
     def test_a_file_size_limit_ends_cleanly(self):
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
         self.refused(RESOURCES, "quantize", MODEL, "-o", self.root / "out", "--recipe", "rtn", preexec_fn=limit)
@@ -116,7 +129,7 @@ class Refusals(unittest.TestCase):
     def test_a_killed_run_leaves_no_checkpoint(self):
         out = self.root / "out"
         child = subprocess.Popen([PROGRAM, "quantize", MODEL, "-o", out, "--recipe", "rtn", "--progress", "off"])
-        while child.poll() is None and not (out / ".trefoil-quantize").exists():
+        while child.poll() is None and not (out / ".trefoil-partial").exists():
             time.sleep(0.001)
         child.kill()
         child.wait()
