@@ -20,9 +20,11 @@ ALLOWED = {
     "plan": {"base", "tensor", "checkpoint"},
     "kernels": {"base", "tensor"},
     "tokenizer": {"base", "tensor", "checkpoint"},
+    "chat": {"base", "tensor", "checkpoint", "tokenizer"},
+    "text": {"base", "tensor", "checkpoint", "tokenizer", "chat"},
     "model": {"base", "tensor", "checkpoint", "kernels", "tokenizer"},
-    "quantize": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "model"},
-    "eval": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "model"},
+    "quantize": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "chat", "text", "model"},
+    "eval": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "chat", "text", "model"},
     "cli": set(),
 }
 INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.M)

@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/sha256.h"
 #include "checkpoint/file.h"
-#include "tokenizer/documents.h"
-#include "tokenizer/pack_rows.h"
+#include "text/documents.h"
+#include "text/pack_rows.h"
 
 namespace trefoil {
 namespace {
@@ -52,11 +52,7 @@ class TextLoader {
     auto found = std::find_if(sources_.begin(), sources_.end(),
                               [&](const SourceDocuments& s) { return s.source == document.source; });
     if (found == sources_.end()) found = sources_.insert(sources_.end(), {document.source, {}, 0});
-    if (!document.has_ids) {
-      document.input_ids = tokenizer_.encode(document.text);
-      document.has_ids = true;
-      document.text = std::string();
-    }
+    document = {document.source, {}, document_ids(document, tokenizer_), true, {}};
     found->num_ids += static_cast<int64_t>(document.input_ids.size());
     found->documents.push_back(std::move(document));
   }

@@ -41,7 +41,7 @@ struct LoadedText {
   std::vector<std::string> notes;  // what was left out
 };
 
-// Documents (tokenizer/documents.h) to rows. Rows hold one source each, in order of the sources' first appearance.
+// Documents (text/documents.h) to rows. Rows hold one source each, in order of the sources' first appearance.
 //   packed:       the documents of a source are joined and cut into rows of exactly ctx_size ids, without padding or
 //                 separators; the rest behind the last row is left out, as is a source that does not fill one row
 //   per_document: a document is cut into rows of ctx_size ids, the last one shorter; a row of one id is left out

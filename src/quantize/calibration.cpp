@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "tokenizer/documents.h"
-#include "tokenizer/pack_rows.h"
+#include "text/documents.h"
+#include "text/pack_rows.h"
 #include "trefoil/tokenizer.h"
 
 namespace trefoil {

@@ -4,14 +4,6 @@
 #include "tokenizer/utf8.h"
 
 namespace trefoil {
-namespace {
-
-bool is_python_space(char32_t code_point) {
-  constexpr uint32_t kWhiteSpace = class_bit(kSpace) | class_bit(kNewline) | class_bit(kBlank);
-  return (class_bit(char_class(code_point)) & kWhiteSpace) != 0 || (code_point >= 0x1C && code_point <= 0x1F);
-}
-
-}  // namespace
 
 std::vector<size_t> cap_cuts(std::string_view text, const EncodeCaps& caps) {
   std::vector<size_t> cuts;

@@ -37,4 +37,10 @@ inline CharClass char_class(char32_t code_point) {
       unicode::kClassBlocks[block * unicode::kClassBlockSize + code_point % unicode::kClassBlockSize]);
 }
 
+// What Python's str.isspace and str.strip call a space: White_Space and U+001C to U+001F.
+inline bool is_python_space(char32_t code_point) {
+  constexpr uint32_t kWhiteSpace = class_bit(kSpace) | class_bit(kNewline) | class_bit(kBlank);
+  return (class_bit(char_class(code_point)) & kWhiteSpace) != 0 || (code_point >= 0x1C && code_point <= 0x1F);
+}
+
 }  // namespace trefoil

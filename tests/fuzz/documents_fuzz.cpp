@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "fuzz.h"
-#include "tokenizer/documents.h"
+#include "text/documents.h"
 #include "tokenizer/utf8.h"
 
 namespace {

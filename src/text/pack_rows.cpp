@@ -1,4 +1,4 @@
-#include "tokenizer/pack_rows.h"
+#include "text/pack_rows.h"
 
 #include <algorithm>
 #include <numeric>
@@ -35,18 +35,12 @@ class SplitMix64 {
 };
 
 void append_ids(const Document& document, int64_t document_idx, const Tokenizer& tokenizer, std::vector<int32_t>* ids) {
-  if (!document.has_ids) {
-    const std::vector<int32_t> encoded = tokenizer.encode(document.text, EncodeMode::kText);
+  try {
+    const std::vector<int32_t> encoded = document_ids(document, tokenizer);
     ids->insert(ids->end(), encoded.begin(), encoded.end());
-    return;
+  } catch (const Error& error) {
+    fail(error.code(), "document {} ({}): {}", document_idx + 1, document.source, error.what());
   }
-  for (const int32_t id : document.input_ids) {
-    if (id < 0 || id >= tokenizer.vocab_size()) {
-      fail(ErrorCode::kInvalidArgument, "document {} ({}): token id {} is outside the vocabulary of {}",
-           document_idx + 1, document.source, id, tokenizer.vocab_size());
-    }
-  }
-  ids->insert(ids->end(), document.input_ids.begin(), document.input_ids.end());
 }
 
 }  // namespace

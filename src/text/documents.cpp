@@ -1,12 +1,12 @@
-#include "tokenizer/documents.h"
+#include "text/documents.h"
 
 #include <simdjson.h>
 
 #include <optional>
 
 #include "base/error.h"
-#include "checkpoint/file.h"
-#include "tokenizer/line_reader.h"
+#include "checkpoint/text_stream.h"
+#include "text/line_reader.h"
 #include "tokenizer/utf8.h"
 
 namespace trefoil {
@@ -42,7 +42,7 @@ bool is_blank(std::string_view line) {
 
 bool is_json_lines(const fs::path& file, DocumentFormat format) {
   if (format != DocumentFormat::kAuto) return format == DocumentFormat::kJsonLines;
-  const fs::path extension = file.extension();
+  const fs::path extension = uncompressed_name(file).extension();
   return extension == ".jsonl" || extension == ".ndjson" || extension == ".json";
 }
 
@@ -55,7 +55,7 @@ int64_t line_at(std::string_view text, size_t offset) {
 Document read_text_document(const fs::path& file, uint64_t max_bytes) {
   Document document;
   document.source = file.filename().string();
-  document.text = read_text_file(file, max_bytes);
+  document.text = read_text_stream(file, max_bytes);
   if (document.text.empty()) fail(ErrorCode::kCorrupt, "{}: the file is empty", file.string());
   if (const size_t at = find_invalid_utf8(document.text); at != std::string::npos) {
     fail(ErrorCode::kCorrupt, "{}:{}: not UTF-8: byte {:#04x} at offset {}", file.string(), line_at(document.text, at),
@@ -69,7 +69,22 @@ Document read_text_document(const fs::path& file, uint64_t max_bytes) {
   return document;
 }
 
+std::vector<ChatSegment> parse_conversation(std::string_view line, const std::string& place) {
+  try {
+    return render_chat(parse_chat_request(line, {.add_generation_prompt = false}));
+  } catch (const Error& error) {
+    const ErrorCode code = error.code() == ErrorCode::kUnsupported ? error.code() : ErrorCode::kCorrupt;
+    fail(code, "{}: {}", place, error.what());
+  }
+}
+
 }  // namespace
+
+uint64_t Document::content_bytes() const {
+  uint64_t bytes = text.size() + input_ids.size() * sizeof(int32_t);
+  for (const ChatSegment& segment : segments) bytes += segment.text.size();
+  return bytes;
+}
 
 Document parse_document_line(std::string_view line, const std::string& place) {
   dom::parser parser;
@@ -99,16 +114,18 @@ Document parse_document_line(std::string_view line, const std::string& place) {
       claim(&has_source, field.key);
       document.source = parse_string(field.value, field.key, place);
     } else if (field.key == "messages") {
-      has_messages = true;
+      claim(&has_messages, field.key);
     }
   }
-  if (has_messages) {
-    fail(ErrorCode::kUnsupported, "{}: \"messages\" are not supported yet; give \"text\" or \"input_ids\"", place);
+  const int contents = int{has_text} + int{document.has_ids} + int{has_messages};
+  if (contents > 1) {
+    fail(ErrorCode::kCorrupt, "{}: has more than one of \"text\", \"input_ids\" and \"messages\"; which one counts?",
+         place);
   }
-  if (has_text && document.has_ids) {
-    fail(ErrorCode::kCorrupt, "{}: has both \"text\" and \"input_ids\"; which one counts?", place);
+  if (contents == 0) {
+    fail(ErrorCode::kCorrupt, "{}: has neither \"text\" nor \"input_ids\" nor \"messages\"", place);
   }
-  if (!has_text && !document.has_ids) fail(ErrorCode::kCorrupt, "{}: has neither \"text\" nor \"input_ids\"", place);
+  if (has_messages) document.segments = parse_conversation(line, place);
   return document;
 }
 
@@ -136,6 +153,17 @@ std::vector<Document> read_documents(const fs::path& file, const DocumentOptions
   std::vector<Document> documents;
   for_each_document(file, options, [&](Document document) { documents.push_back(std::move(document)); });
   return documents;
+}
+
+std::vector<int32_t> document_ids(const Document& document, const Tokenizer& tokenizer) {
+  if (!document.segments.empty()) return encode_chat(tokenizer, document.segments);
+  if (!document.has_ids) return tokenizer.encode(document.text, EncodeMode::kText);
+  for (const int32_t id : document.input_ids) {
+    if (id < 0 || id >= tokenizer.vocab_size()) {
+      fail(ErrorCode::kInvalidArgument, "token id {} is outside the vocabulary of {}", id, tokenizer.vocab_size());
+    }
+  }
+  return document.input_ids;
 }
 
 }  // namespace trefoil

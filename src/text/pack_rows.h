@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tokenizer/documents.h"
+#include "text/documents.h"
 #include "trefoil/tokenizer.h"
 
 namespace trefoil {

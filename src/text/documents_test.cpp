@@ -1,13 +1,17 @@
-#include "tokenizer/documents.h"
+#include "text/documents.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "base/bytes.h"
 #include "base/sha256.h"
+#include "support/compress.h"
 #include "support/test_support.h"
-#include "tokenizer/line_reader.h"
-#include "tokenizer/pack_rows.h"
+#include "text/line_reader.h"
+#include "text/pack_rows.h"
 #include "trefoil/error.h"
 
 namespace trefoil {
@@ -69,9 +73,90 @@ TEST_F(Documents, PlainTextIsOneDocument) {
   EXPECT_EQ(read_documents(file("c.txt", "{\"text\": \"x\"}"), as_lines)[0].text, "x");
 }
 
-TEST_F(Documents, MessagesAreRefusedNamingTheLine) {
-  expect_refused("a.jsonl", "{\"text\": \"x\"}\n{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n",
-                 "a.jsonl:2: \"messages\" are not supported yet", ErrorCode::kUnsupported);
+TEST_F(Documents, MessagesAreRenderedAsAFinishedConversation) {
+  const auto documents = read_documents(
+      file("a.jsonl",
+           "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"source\": \"chat\"}\n"
+           "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"add_generation_prompt\": true}\n"));
+  ASSERT_EQ(documents.size(), 2u);
+  EXPECT_EQ(documents[0].source, "chat");
+  EXPECT_EQ(documents[0].text, "");
+  ChatRequest request = parse_chat_request(R"({"messages": [{"role": "user", "content": "hi"}]})");
+  EXPECT_EQ(documents[1].segments, render_chat(request));
+  request.add_generation_prompt = false;
+  EXPECT_EQ(documents[0].segments, render_chat(request));
+}
+
+TEST_F(Documents, BadConversationsAreRefusedNamingLineAndMessage) {
+  const std::string good = "{\"text\": \"x\"}\n";
+  expect_refused("a.jsonl", good + R"({"messages": [{"role": "user", "content": "a"}, {"role": "user"}]})",
+                 "a.jsonl:2: messages[1]: no \"content\"");
+  expect_refused("a.jsonl", good + R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})",
+                 "a.jsonl:2: 0 images for 1 places");
+  expect_refused("a.jsonl", good + R"({"messages": [{"role": "critic", "content": "a"}]})", "a.jsonl:2: messages[0]",
+                 ErrorCode::kUnsupported);
+  expect_refused("a.jsonl", good + R"({"messages": [{"role": "user", "content": "a"}], "text": "x"})",
+                 "a.jsonl:2: has more than one of");
+}
+
+// --- compressed files ---
+
+TEST_F(Documents, CompressedFilesGiveTheSameDocuments) {
+  std::string lines;
+  for (int i = 0; i < 40000; ++i) lines += fmt::format("{{\"text\": \"line {} {}\"}}\n", i, i * 7919 % 100003);
+  const auto plain = read_documents(file("a.jsonl", lines));
+  ASSERT_EQ(plain.size(), 40000u);
+  const std::string half = lines.substr(0, lines.size() / 2), rest = lines.substr(half.size());
+  const std::pair<const char*, std::string> forms[] = {
+      {"a.jsonl.gz", testing::gzip(lines)},
+      {"a.jsonl.zst", testing::zstd(lines)},
+      {"b.jsonl.gz", testing::gzip(half) + testing::gzip("") + testing::gzip(rest)},
+      {"b.jsonl.zst", testing::zstd(half) + testing::zstd("") + testing::zstd(rest)}};
+  for (const auto& [name, bytes] : forms) {
+    const auto documents = read_documents(file(name, bytes));
+    ASSERT_EQ(documents.size(), plain.size()) << name;
+    for (size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(documents[i].text, plain[i].text) << name << " " << i;
+    EXPECT_EQ(documents[0].source, name);
+  }
+  EXPECT_EQ(read_documents(file("a.txt.gz", testing::gzip(lines)))[0].text, lines);
+  EXPECT_EQ(read_documents(file("a.txt.zst", testing::zstd(lines)))[0].text, lines);
+}
+
+TEST_F(Documents, TruncatedCompressedFilesAreRefusedNamingTheLine) {
+  const std::string lines = "{\"text\": \"one\"}\n{\"text\": \"two\"}\n";
+  const std::pair<const char*, std::string> forms[] = {{"a.jsonl.gz", testing::gzip(lines)},
+                                                       {"a.jsonl.zst", testing::zstd(lines)}};
+  for (const auto& [name, bytes] : forms) {
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      expect_refused(name, bytes.substr(0, size), std::string(name) + ":");
+      if (HasFatalFailure()) return;
+    }
+    expect_refused(name, bytes.substr(0, bytes.size() - 1), "data end too early");
+    expect_refused(name, bytes + "not a frame and not a member", "damaged");
+    expect_refused(name, lines, "damaged");
+  }
+}
+
+TEST_F(Documents, ATruncatedLineIsNamedByItsNumber) {
+  std::string lines;  // hard to compress, so that half of the bytes hold about half of the 4000 lines
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 4000; ++i) {
+    lines += "{\"text\": \"";
+    for (int k = 0; k < 50; ++k) lines += fmt::format("{:016x}", random());
+    lines += "\"}\n";
+  }
+  for (const auto& [name, bytes] :
+       {std::pair{"a.jsonl.gz", testing::gzip(lines)}, {"a.jsonl.zst", testing::zstd(lines)}}) {
+    int64_t whole = 0;
+    std::string message;
+    try {
+      for_each_document(file(name, bytes.substr(0, bytes.size() / 2)), {}, [&](const Document&) { ++whole; });
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_GT(whole, 1000) << name;
+    EXPECT_THAT(message, HasSubstr(fmt::format("{}:{}: the ", name, whole + 1)));
+  }
 }
 
 TEST_F(Documents, RefusesWhatIsNotADocument) {
@@ -90,7 +175,7 @@ TEST_F(Documents, RefusesWhatIsNotADocument) {
       {"{\"text\": 7}", "\"text\" is not a string"},
       {"{\"text\": \"x\", \"source\": 1}", "\"source\" is not a string"},
       {"{\"text\": \"x\", \"text\": \"y\"}", "occurs twice"},
-      {"{\"text\": \"x\", \"input_ids\": [1]}", "both"},
+      {"{\"text\": \"x\", \"input_ids\": [1]}", "more than one of"},
       {"{\"input_ids\": 5}", "not an array"},
       {"{\"input_ids\": [1, -1]}", "\"input_ids\"[1]"},
       {"{\"input_ids\": [1.0]}", "\"input_ids\"[0]"},

@@ -1,6 +1,7 @@
-#include "tokenizer/line_reader.h"
+#include "text/line_reader.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/error.h"
 
@@ -12,20 +13,23 @@ constexpr uint64_t kChunkBytes = 1 << 20;
 }  // namespace
 
 std::string LineReader::place() const {
-  return fmt::format("{}:{}", file_.path().string(), line_number_);
+  return fmt::format("{}:{}", stream_.path().string(), line_number_);
 }
 
-void LineReader::refill() {
-  buffer_.resize(std::min(kChunkBytes, file_.size() - offset_));
+bool LineReader::refill() {
+  buffer_.resize(kChunkBytes);
   pos_ = 0;
-  file_.read_at(offset_, {reinterpret_cast<std::byte*>(buffer_.data()), buffer_.size()});
-  offset_ += buffer_.size();
+  buffer_.resize(stream_.read(std::as_writable_bytes(std::span(buffer_)), place()));
+  return !buffer_.empty();
 }
 
 bool LineReader::next(std::string* line) {
   line->clear();
-  if (pos_ == buffer_.size() && offset_ == file_.size()) return false;
   ++line_number_;
+  if (pos_ == buffer_.size() && !refill()) {
+    --line_number_;
+    return false;
+  }
   while (true) {
     const size_t newline = buffer_.find('\n', pos_);
     const size_t end = std::min(newline, buffer_.size());
@@ -38,8 +42,7 @@ bool LineReader::next(std::string* line) {
       ++pos_;
       break;
     }
-    if (offset_ == file_.size()) break;
-    refill();
+    if (!refill()) break;
   }
   if (!line->empty() && line->back() == '\r') line->pop_back();
   return true;
