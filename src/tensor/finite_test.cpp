@@ -8,12 +8,12 @@
 #include <span>
 #include <vector>
 
-
 namespace trefoil {
 namespace {
 
 TEST(FirstNonFinite, FindsInfinitiesAndNaNs) {
-  std::vector<float> values = {0.0f, -0.0f, std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min()};
+  std::vector<float> values = {0.0f, -0.0f, std::numeric_limits<float>::max(),
+                               std::numeric_limits<float>::denorm_min()};
   EXPECT_FALSE(first_non_finite(DType::kF32, std::as_bytes(std::span(values))));
   for (const float bad : {INFINITY, -INFINITY, NAN}) {
     values[2] = bad;
