@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
-#include "quantize/output_folder.h"
+#include "checkpoint/output_folder.h"
 #include "quantize/recode_plan.h"
 
 namespace trefoil {

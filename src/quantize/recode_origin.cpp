@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "checkpoint/json_object.h"
-#include "quantize/tensor_order.h"
+#include "checkpoint/tensor_order.h"
 
 namespace trefoil {
 

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "quantize/tensor_order.h"
+#include "checkpoint/tensor_order.h"
 
 namespace trefoil {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "checkpoint/linear_storage.h"
-#include "quantize/tensor_order.h"
+#include "checkpoint/tensor_order.h"
 #include "support/expect_error.h"
 #include "support/packed_checkpoint.h"
 #include "support/shard_edit.h"

@@ -1,5 +1,6 @@
 #include "tensor/mxfp4.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -31,6 +32,40 @@ bool all_finite(const float* values) {
   return true;
 }
 
+// The scale byte of the ceil rule, exact: with max = m * 2^k, m in [1/2, 1), max <= 6 * 2^e means m * 2^k <= 3/4 * 2^(e+3).
+uint8_t ceil_scale(float largest) {
+  if (largest == 0.0f) return 0;
+  int exponent = 0;
+  const float mantissa = std::frexp(largest, &exponent);
+  const int e = mantissa <= 0.75f ? exponent - 3 : exponent - 2;
+  return static_cast<uint8_t>(std::clamp(e + 127, 0, static_cast<int>(kNanScale) - 1));
+}
+
+float largest_magnitude(const float* values) {
+  uint32_t largest = 0;  // magnitudes of floats are in the order of their bits
+  for (int64_t k = 0; k < kMxfp4GroupSize; ++k) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(values[k]) & 0x7FFFFFFFu);
+  }
+  return std::bit_cast<float>(largest);
+}
+
+// The nearest code of a value in units of the scale: how many of the midpoints between magnitudes it passes. At a midpoint
+// the even code wins, so every second one is passed by equality.
+uint32_t nearest_code(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const float a = std::bit_cast<float>(bits & 0x7FFFFFFFu);
+  const int magnitude = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
+  return static_cast<uint32_t>(magnitude) | (bits >> 31 << 3);
+}
+
+void encode_group(const float* values, float inverse_scale, uint8_t* packed) {
+  uint32_t codes[kMxfp4GroupSize];
+  for (int64_t k = 0; k < kMxfp4GroupSize; ++k) codes[k] = nearest_code(values[k] * inverse_scale);
+  for (int64_t j = 0; j < kMxfp4GroupSize / 2; ++j) {
+    packed[j] = static_cast<uint8_t>(codes[2 * j] | codes[2 * j + 1] << 4);
+  }
+}
+
 }  // namespace
 
 const float kE2m1[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
@@ -50,6 +85,17 @@ bool mxfp4_decode_row(std::span<const uint8_t> packed, std::span<const uint8_t> 
     if (scale[group] > kLargestSafeScale && !all_finite(values)) return false;
   }
   return true;
+}
+
+void mxfp4_encode_row(std::span<const float> values, std::span<uint8_t> packed, std::span<uint8_t> scale) {
+  TREFOIL_CHECK(values.size() % kMxfp4GroupSize == 0 && packed.size() * 2 == values.size() &&
+                scale.size() * kMxfp4GroupSize == values.size());
+  for (size_t group = 0; group < scale.size(); ++group) {
+    const float* from = values.data() + group * kMxfp4GroupSize;
+    scale[group] = ceil_scale(largest_magnitude(from));
+    const float inverse_scale = std::ldexp(1.0f, 127 - static_cast<int>(scale[group]));
+    encode_group(from, inverse_scale, packed.data() + group * (kMxfp4GroupSize / 2));
+  }
 }
 
 }  // namespace trefoil

@@ -24,4 +24,10 @@ float e8m0_to_f32(uint8_t e);
 // Returns false, with `out` unspecified, when the row holds scale byte 255 or a value that is not finite in bf16.
 bool mxfp4_decode_row(std::span<const uint8_t> packed, std::span<const uint8_t> scale, std::span<float> out);
 
+// Encodes one row, shapes as above, with the ceil rule: a group's scale is the smallest power of two under which no value
+// exceeds the largest magnitude,
+//   2^ceil(log2(max|w| / 6)),
+// and every value goes to the nearest code, ties to the even one. A group of zeros gets scale byte 0. Values are finite.
+void mxfp4_encode_row(std::span<const float> values, std::span<uint8_t> packed, std::span<uint8_t> scale);
+
 }  // namespace trefoil

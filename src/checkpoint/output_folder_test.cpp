@@ -1,4 +1,4 @@
-#include "quantize/output_folder.h"
+#include "checkpoint/output_folder.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "quantize/output_folder.h"
+#include "checkpoint/output_folder.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kStagingName = ".trefoil-partial";
 // A folder that holds one of these was written here.
-constexpr std::array<std::string_view, 2> kOurMarks = {"quantization_report.json", "recode.json"};
+constexpr std::array<std::string_view, 3> kOurMarks = {"quantization_report.json", "recode.json", "synthetic.json"};
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 bool same_folder(const fs::path& a, const fs::path& b) {
@@ -70,13 +70,13 @@ OutputFolder::OutputFolder(fs::path folder, const fs::path& source, std::vector<
     : folder_(std::move(folder)), staging_(folder_ / kStagingName), files_(std::move(files)) {
   if (folder_.empty()) fail(ErrorCode::kInvalidArgument, "no output folder given");
   // The source is read only, and its side files would include the output's; an output is replaced as a whole.
-  if (lies_inside(folder_, source))
+  if (!source.empty() && lies_inside(folder_, source))
     fail(ErrorCode::kInvalidArgument, "output {}: lies inside the source {}", folder_.string(), source.string());
-  if (lies_inside(source, folder_))
+  if (!source.empty() && lies_inside(source, folder_))
     fail(ErrorCode::kInvalidArgument, "output {}: the source {} lies inside it", folder_.string(), source.string());
   if (!fs::exists(folder_)) return;
   if (!fs::is_directory(folder_)) fail(ErrorCode::kInvalidArgument, "output {}: not a folder", folder_.string());
-  if (same_folder(folder_, source)) fail(ErrorCode::kInvalidArgument, "output {}: is the source", folder_.string());
+  if (!source.empty() && same_folder(folder_, source)) fail(ErrorCode::kInvalidArgument, "output {}: is the source", folder_.string());
   const std::string reason = refusal(folder_, files_, overwrite);
   if (!reason.empty()) fail(ErrorCode::kInvalidArgument, "output {}: {}", folder_.string(), reason);
 }

@@ -1,4 +1,4 @@
-#include "quantize/tensor_order.h"
+#include "checkpoint/tensor_order.h"
 
 #include <algorithm>
 #include <set>

@@ -20,7 +20,8 @@ namespace trefoil {
 
 class OutputFolder {
  public:
-  // `files` are the names (relative paths for files in folders) that publish() will bring.
+  // `files` are the names (relative paths for files in folders) that publish() will bring. `source` is what the output
+  // is made from; empty when it is made from nothing.
   // Error(kInvalidArgument) when the folder is `source`, lies inside it or around it, is not a folder, holds something and `overwrite` is false, or
   // holds a file not in `files`, or is not an output of this program. Writes nothing.
   OutputFolder(fs::path folder, const fs::path& source, std::vector<std::string> files, bool overwrite);
