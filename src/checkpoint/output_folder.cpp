@@ -76,7 +76,8 @@ OutputFolder::OutputFolder(fs::path folder, const fs::path& source, std::vector<
     fail(ErrorCode::kInvalidArgument, "output {}: the source {} lies inside it", folder_.string(), source.string());
   if (!fs::exists(folder_)) return;
   if (!fs::is_directory(folder_)) fail(ErrorCode::kInvalidArgument, "output {}: not a folder", folder_.string());
-  if (!source.empty() && same_folder(folder_, source)) fail(ErrorCode::kInvalidArgument, "output {}: is the source", folder_.string());
+  if (!source.empty() && same_folder(folder_, source))
+    fail(ErrorCode::kInvalidArgument, "output {}: is the source", folder_.string());
   const std::string reason = refusal(folder_, files_, overwrite);
   if (!reason.empty()) fail(ErrorCode::kInvalidArgument, "output {}: {}", folder_.string(), reason);
 }

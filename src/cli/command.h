@@ -41,6 +41,7 @@ void add_inspect(CLI::App& program, Context& context);
 void add_plan(CLI::App& program, Context& context);
 void add_quantize(CLI::App& program, Context& context);
 void add_verify(CLI::App& program, Context& context);
+void add_synthesize(CLI::App& program, Context& context);
 void add_recode(CLI::App& program, Context& context);
 void add_eval(CLI::App& program, Context& context);
 void add_run(CLI::App& program, Context& context);

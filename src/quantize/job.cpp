@@ -7,10 +7,10 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "checkpoint/output_folder.h"
 #include "quantize/calibration.h"
 #include "quantize/linalg.h"
 #include "quantize/output_check.h"
-#include "checkpoint/output_folder.h"
 #include "quantize/provenance.h"
 #include "quantize/recipe.h"
 #include "quantize/report.h"
