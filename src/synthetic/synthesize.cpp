@@ -17,11 +17,6 @@ namespace {
 
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
-struct SmallFile {
-  std::string name;
-  std::string text;
-};
-
 // Says that the checkpoint is synthetic, and how to make it again.
 std::string record_of(const SynthesizeOptions& options, const ModelConfig& config) {
   const nlohmann::ordered_json record = {
@@ -38,15 +33,30 @@ std::string record_of(const SynthesizeOptions& options, const ModelConfig& confi
   return record.dump(2) + "\n";
 }
 
-// In the order in which they are written.
-std::vector<SmallFile> small_files(const SynthesizeOptions& options, const ModelConfig& config,
-                                   const ShardLayout& layout) {
-  return {{"config.json", write_synthetic_config(config)},
-          {"generation_config.json", write_generation_config(config)},
-          {"tiktoken.model", write_tiktoken_model(config.vocab_size)},
-          {"tokenizer_config.json", write_tokenizer_config(config.vocab_size, config.max_position_embeddings)},
-          {"synthetic.json", record_of(options, config)},
-          {kIndexFile, write_index(index_of(layout))}};
+struct SmallFile {
+  const char* name;
+  std::string (*text)(const SynthesizeOptions& options, const ModelConfig& config, const ShardLayout& layout);
+};
+
+constexpr SmallFile kSmallFiles[] = {
+    {"config.json", [](const auto&, const auto& config, const auto&) { return write_synthetic_config(config); }},
+    {"generation_config.json",
+     [](const auto&, const auto& config, const auto&) { return write_generation_config(config); }},
+    {"tiktoken.model",
+     [](const auto&, const auto& config, const auto&) { return write_tiktoken_model(config.vocab_size); }},
+    {"tokenizer_config.json",
+     [](const auto&, const auto& config, const auto&) {
+       return write_tokenizer_config(config.vocab_size, config.max_position_embeddings);
+     }},
+    {"synthetic.json", [](const auto& options, const auto& config, const auto&) { return record_of(options, config); }},
+    {kIndexFile, [](const auto&, const auto&, const auto& layout) { return write_index(index_of(layout)); }},
+};
+
+std::vector<std::string> output_files(const ShardLayout& layout) {
+  std::vector<std::string> files;
+  for (const SyntheticShard& shard : layout.shards) files.push_back(shard.file);
+  for (const SmallFile& file : kSmallFiles) files.emplace_back(file.name);
+  return files;
 }
 
 SynthesizeResult summary_of(const ModelConfig& config, const ShardLayout& layout) {
@@ -89,17 +99,14 @@ SynthesizeResult synthesize(const SynthesizeOptions& options) {
   if (options.threads < 1) fail(ErrorCode::kInvalidArgument, "threads is {}, must be at least 1", options.threads);
   const ModelConfig config = synthetic_config(options);
   const ShardLayout layout = lay_out(config, options.shard_size);
-  const std::vector<SmallFile> small = small_files(options, config, layout);
-  std::vector<std::string> files;
-  for (const SyntheticShard& shard : layout.shards) files.push_back(shard.file);
-  for (const SmallFile& file : small) files.push_back(file.name);
-
-  OutputFolder output(options.output, options.config, files, options.overwrite);
+  OutputFolder output(options.output, options.config, output_files(layout), options.overwrite);
   if (options.dry_run) return summary_of(config, layout);
   output.require_space(layout.total_size + layout.total_size / 100);  // headers and small files are well below 1 %
   output.begin();
   write_shards(options, TensorValues(config, options.seed, options.routing), layout, output.staging());
-  for (const SmallFile& file : small) write_text_file(output.staging() / file.name, file.text);
+  for (const SmallFile& file : kSmallFiles) {
+    write_text_file(output.staging() / file.name, file.text(options, config, layout));
+  }
   output.publish(kIndexFile);
   return summary_of(config, layout);
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <vector>
@@ -100,6 +101,68 @@ TEST(Mxfp4, ABadScaleInTheLastGroupIsSeen) {
   const std::vector<uint8_t> scales = {127, 127, 255};
   std::vector<float> out(96);
   EXPECT_FALSE(mxfp4_decode_row(packed, scales, out));
+}
+
+struct EncodedGroup {
+  std::vector<uint8_t> packed = std::vector<uint8_t>(16);
+  std::vector<uint8_t> scale = std::vector<uint8_t>(1);
+};
+
+// The given values first, zeros after.
+EncodedGroup encode_one_group(std::vector<float> values) {
+  values.resize(32, 0.0f);
+  EncodedGroup group;
+  mxfp4_encode_row(values, group.packed, group.scale);
+  return group;
+}
+
+// ceil(log2(max / 6)) by hand: 6 is the largest value under scale 1, the next float needs 2; 3 fits 1/2, and so on.
+TEST(Mxfp4Encode, ScaleIsTheSmallestThatHoldsTheLargest) {
+  const auto scale_of = [](float largest) { return int{encode_one_group({0.0f, -largest}).scale[0]}; };
+  EXPECT_EQ(scale_of(6.0f), 127);
+  EXPECT_EQ(scale_of(std::nextafterf(6.0f, 7.0f)), 128);
+  EXPECT_EQ(scale_of(12.0f), 128);
+  EXPECT_EQ(scale_of(4.0f), 127);
+  EXPECT_EQ(scale_of(3.0f), 126);
+  EXPECT_EQ(scale_of(std::nextafterf(3.0f, 4.0f)), 127);
+  EXPECT_EQ(scale_of(1.0f), 125);     // 1 / 6 > 1 / 8
+  EXPECT_EQ(scale_of(0.0469f), 121);  // just above 3 / 64
+  EXPECT_EQ(scale_of(0.0468f), 120);  // just below
+  EXPECT_EQ(scale_of(0.0f), 0);
+  EXPECT_EQ(scale_of(0x1p-149f), 0);  // no smaller scale exists
+  EXPECT_EQ(scale_of(3.0e38f), 253);  // 6 * 2^126 is above the largest float, 6 * 2^125 below this
+}
+
+// Under scale 1, since the group holds a 6. Midpoints go to the even code: 0.25 to 0, 0.75 and 1.25 to 1, 1.75 and 2.5 to
+// 2, 3.5 and 5 to 4.
+TEST(Mxfp4Encode, ValuesGoToTheNearestCodeAndTiesToTheEvenOne) {
+  const EncodedGroup group = encode_one_group({6.0f, -6.0f, 0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f, -5.0f,  //
+                                               0.26f, 0.74f, 1.26f, 1.74f, 2.51f, -3.49f, 5.01f, -0.1f});
+  const std::vector<uint8_t> expected = {0xF7, 0x20, 0x42, 0x64, 0xE6, 0x11, 0x33, 0xD5, 0x87};
+  EXPECT_EQ(group.scale[0], 127);
+  EXPECT_EQ(std::vector<uint8_t>(group.packed.begin(), group.packed.begin() + 9), expected);
+}
+
+TEST(Mxfp4Encode, EveryCodeRoundTrips) {
+  for (int scale = 1; scale <= 252; ++scale) {
+    std::vector<uint8_t> packed(16);
+    for (int j = 0; j < 16; ++j) packed[static_cast<size_t>(j)] = static_cast<uint8_t>(0x97 + 0x1B * j);
+    packed[3] = 0x7F;  // the largest magnitude fixes the scale
+    const std::vector<float> values = decode_one_group(packed, static_cast<uint8_t>(scale));
+    const EncodedGroup group = encode_one_group(values);
+    EXPECT_EQ(int{group.scale[0]}, scale);
+    EXPECT_EQ(group.packed, packed) << scale;
+  }
+}
+
+TEST(Mxfp4Encode, EveryGroupHasItsOwnScale) {
+  std::vector<float> values(64, 6.0f);
+  std::fill(values.begin() + 32, values.end(), 0.75f);
+  std::vector<uint8_t> packed(32);
+  std::vector<uint8_t> scale(2);
+  mxfp4_encode_row(values, packed, scale);
+  EXPECT_EQ(scale, (std::vector<uint8_t>{127, 124}));
+  EXPECT_EQ(packed, std::vector<uint8_t>(32, 0x77));
 }
 
 }  // namespace
