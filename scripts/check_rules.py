@@ -23,7 +23,7 @@ ALLOWED = {
     "chat": {"base", "tensor", "checkpoint", "tokenizer"},
     "text": {"base", "tensor", "checkpoint", "tokenizer", "chat"},
     "model": {"base", "tensor", "checkpoint", "kernels", "tokenizer"},
-    "quantize": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "chat", "text", "model"},
+    "quantize": {"base", "tensor", "checkpoint", "plan", "kernels", "tokenizer", "chat", "text", "model"},
     "eval": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "chat", "text", "model"},
     # Writes with checkpoint alone; its tests run what it wrote.
     "synthetic": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "model"},

@@ -86,8 +86,8 @@ struct QuantizePlan {
   uint64_t peak_memory_bytes = 0;
   std::vector<PlanLine> disk;  // read, written
   std::vector<ComputeEstimate> compute;
-  bool fits_memory = false;     // of this machine
-  int64_t tokens_that_fit = 0;  // calibration tokens for which this machine's memory would do; 0: none
+  uint64_t least_memory_bytes = 0;  // with which the job still runs, one expert and one row at a time
+  bool fits_memory = false;         // the least in this machine's
 };
 
 struct PlanReport {

@@ -3,10 +3,11 @@
 //
 // Promises
 //   - Only routed experts change. Every other tensor, and every side file except config.json, is byte-identical.
-//   - Nothing appears under a final name before everything was written, re-opened and checked: an error, a full disk or
-//   a
-//     stop leaves the output folder as it was.
-//   - The same source, options and calibration give the same shards, byte for byte, whatever the number of threads.
+//   - Nothing appears under a final name before everything was written, re-opened and checked. A run that is stopped,
+//     killed or refused by the disk leaves what it finished in the output folder's .trefoil-partial; the same call goes
+//     on there and ends with the same bytes. Another setting is refused by name.
+//   - The same source, options and calibration give the same shards, byte for byte, whatever the number of threads or
+//     processes and the memory budget.
 #pragma once
 
 #include <atomic>
@@ -75,7 +76,15 @@ struct QuantizeOptions {
   // these layers and the report, without index and config.json.
   std::optional<LayerRange> layers;
   bool dry_run = false;  // every check and the sizes; writes nothing
-  // Replace an output this program wrote. Without it a folder that is not empty is refused; with it too, if it holds
+  // Most memory the process may use; 0: what the machine gives. Results do not depend on it. docs/quantization.md, "Cost".
+  uint64_t memory_bytes = 0;
+  // Where the activations of the calibration text lie while the job runs; empty: in the output folder.
+  std::filesystem::path work_dir;
+  // Several processes, started with the same options, do one job: each joins those at work in the output folder.
+  bool join = false;
+  // Refuse to start anew: there must be an interrupted run to go on with.
+  bool resume = false;
+  // Replace an output this program wrote, or an interrupted run with other settings. Without it a folder that is not empty is refused; with it too, if it holds
   // files that are not part of such an output.
   bool overwrite = false;
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -111,6 +112,31 @@ void for_each_chunk(const InputFile& file, Use use) {
   }
 }
 
+// Reads all of `out` from `offset` of an open file that had `size` bytes.
+void read_exactly(int fd, const fs::path& path, uint64_t size, uint64_t offset, MutableBytes out) {
+  size_t done = 0;
+  while (done < out.size()) {
+    const size_t wanted = std::min(out.size() - done, kLargestTransfer);
+    const ssize_t got = ::pread(fd, out.data() + done, wanted, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      fail(ErrorCode::kIo, "{}: cannot read {} bytes at offset {}: {}", path.string(), wanted, offset + done,
+           reason(errno));
+    }
+    if (got == 0) {
+      fail(ErrorCode::kIo,
+           "{}: {} bytes wanted at offset {}, got {}: the file had {} bytes when it was opened and is shorter now",
+           path.string(), out.size(), offset, done, size);
+    }
+    done += static_cast<size_t>(got);
+  }
+}
+
+void check_range(const fs::path& path, uint64_t size, uint64_t offset, size_t count) {
+  if (offset > size || count > size - offset)
+    fail(ErrorCode::kIo, "{}: {} bytes wanted at offset {}, the file has {}", path.string(), count, offset, size);
+}
+
 }  // namespace
 
 InputFile::InputFile(const fs::path& path) : path_(path) {
@@ -122,26 +148,8 @@ InputFile::~InputFile() {
 }
 
 void InputFile::read_at(uint64_t offset, MutableBytes out) const {
-  if (offset > size_ || out.size() > size_ - offset) {
-    fail(ErrorCode::kIo, "{}: {} bytes wanted at offset {}, the file has {}", path_.string(), out.size(), offset,
-         size_);
-  }
-  size_t done = 0;
-  while (done < out.size()) {
-    const size_t wanted = std::min(out.size() - done, kLargestTransfer);
-    const ssize_t got = ::pread(fd_, out.data() + done, wanted, static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      fail(ErrorCode::kIo, "{}: cannot read {} bytes at offset {}: {}", path_.string(), wanted, offset + done,
-           reason(errno));
-    }
-    if (got == 0) {
-      fail(ErrorCode::kIo,
-           "{}: {} bytes wanted at offset {}, got {}: the file had {} bytes when it was opened and is shorter now",
-           path_.string(), out.size(), offset, done, size_);
-    }
-    done += static_cast<size_t>(got);
-  }
+  check_range(path_, size_, offset, out.size());
+  read_exactly(fd_, path_, size_, offset, out);
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
@@ -196,6 +204,83 @@ void AtomicFile::commit() {
   fd_ = -1;
   if (error != 0) fail_errno("close", path_, error);
   sync_folder(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
+}
+
+WorkFile::WorkFile(const fs::path& path, uint64_t size) : path_(path), size_(size) {
+  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+  if (fd_ < 0) fail_errno("open", path, errno);
+  struct stat status {};
+  const bool is_known = ::fstat(fd_, &status) == 0;
+  if (is_known && S_ISREG(status.st_mode) && static_cast<uint64_t>(status.st_size) == size) return;
+  if (is_known && S_ISREG(status.st_mode) && ::ftruncate(fd_, static_cast<off_t>(size)) == 0) return;
+  const int error = errno;
+  ::close(fd_);
+  if (is_known && !S_ISREG(status.st_mode)) fail(ErrorCode::kUnsupported, "{}: not a regular file", path.string());
+  fail_errno("set the size", path, error);
+}
+
+WorkFile::WorkFile(WorkFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+
+WorkFile::~WorkFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void WorkFile::read_at(uint64_t offset, MutableBytes out) const {
+  check_range(path_, size_, offset, out.size());
+  read_exactly(fd_, path_, size_, offset, out);
+}
+
+void WorkFile::write_at(uint64_t offset, Bytes bytes) {
+  check_range(path_, size_, offset, bytes.size());
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const size_t wanted = std::min(bytes.size() - done, kLargestTransfer);
+    const ssize_t put = ::pwrite(fd_, bytes.data() + done, wanted, static_cast<off_t>(offset + done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) {
+      fail(ErrorCode::kIo, "{}: cannot write {} bytes at offset {}: {}", path_.string(), wanted, offset + done,
+           reason(errno));
+    }
+    done += static_cast<size_t>(put);
+  }
+}
+
+void WorkFile::sync() {
+  if (::fsync(fd_) != 0) fail_errno("sync", path_, errno);
+}
+
+std::optional<FileLock> FileLock::acquire(const fs::path& path, Mode mode, std::string_view note) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (fd < 0) fail_errno("open", path, errno);
+  FileLock lock(fd);
+  while (::flock(fd, (mode == Mode::kShared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EWOULDBLOCK) return std::nullopt;
+    fail_errno("lock", path, errno);
+  }
+  if (!note.empty() && ::ftruncate(fd, 0) == 0) {
+    // Only a courtesy to the reader of a message: a note that cannot be written is no reason to stop.
+    [[maybe_unused]] const ssize_t put = ::pwrite(fd, note.data(), note.size(), 0);
+  }
+  return lock;
+}
+
+FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+FileLock& FileLock::operator=(FileLock&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+FileLock::~FileLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void FileLock::share() {
+  while (::flock(fd_, LOCK_SH) != 0) {
+    if (errno != EINTR) fail(ErrorCode::kIo, "a lock cannot be shared: {}", reason(errno));
+  }
 }
 
 std::string read_text_file(const fs::path& path, uint64_t limit) {

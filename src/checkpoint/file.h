@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,6 +76,48 @@ class AtomicFile {
   fs::path temporary_;
   int fd_ = -1;
   uint64_t written_ = 0;
+};
+
+// A file that is filled in any order, perhaps by several processes and over several runs; whoever uses it keeps a record
+// of what in it is finished. It has its full size from the start, without the disk space (holes read as zeros).
+// read_at() and write_at() are exact or an Error(kIo) naming path and offset, and safe to use from several threads on
+// different bytes.
+class WorkFile {
+ public:
+  // Makes the file, or opens one that is there and gives it this size. A symbolic link is not followed.
+  WorkFile(const fs::path& path, uint64_t size);
+  WorkFile(WorkFile&& other) noexcept;
+  WorkFile& operator=(WorkFile&&) = delete;
+  ~WorkFile();
+
+  const fs::path& path() const { return path_; }
+  uint64_t size() const { return size_; }
+  void read_at(uint64_t offset, MutableBytes out) const;
+  void write_at(uint64_t offset, Bytes bytes);
+  // Returns when what was written is on the disk.
+  void sync();
+
+ private:
+  fs::path path_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+};
+
+// A file that only serves as a lock between processes, held until the object or the process ends.
+class FileLock {
+ public:
+  enum class Mode { kShared, kExclusive };
+  // Nothing when another process holds it. `note`, if any, replaces the file's text, so that others can say who has it.
+  static std::optional<FileLock> acquire(const fs::path& path, Mode mode, std::string_view note = {});
+  FileLock(FileLock&& other) noexcept;
+  FileLock& operator=(FileLock&& other) noexcept;
+  ~FileLock();
+  // From exclusive to shared.
+  void share();
+
+ private:
+  explicit FileLock(int fd) : fd_(fd) {}
+  int fd_ = -1;
 };
 
 // The whole file as text; refuses files over `limit` bytes (Error kCorrupt) before allocating.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,7 @@ namespace trefoil {
 namespace {
 
 constexpr std::string_view kStagingName = ".trefoil-partial";
+constexpr std::string_view kPublishMark = "publishing";  // in the staging folder
 // A folder that holds one of these was written here.
 constexpr std::array<std::string_view, 3> kOurMarks = {"quantization_report.json", "recode.json", "synthetic.json"};
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
@@ -46,13 +48,13 @@ bool is_staged(const std::string& name) {
   return name.starts_with(kStagingName);
 }
 
-// Why `folder` may not be written to; empty when it may.
-std::string refusal(const fs::path& folder, const std::vector<std::string>& files, bool overwrite) {
+// Why `folder` may not be written to; empty when it may. `publishing`: an interrupted run already brought some files.
+std::string refusal(const fs::path& folder, const std::vector<std::string>& files, bool overwrite, bool publishing) {
   const std::vector<std::string> present = names_in(folder);
-  if (present.empty()) return "";
-  if (std::all_of(present.begin(), present.end(), is_staged)) return "";  // an interrupted run: begun again
-  if (!overwrite) return "it is not empty; --overwrite replaces an earlier output";
-  if (std::find_first_of(present.begin(), present.end(), kOurMarks.begin(), kOurMarks.end()) == present.end()) {
+  if (std::all_of(present.begin(), present.end(), is_staged)) return "";  // empty, or an interrupted run
+  if (!overwrite && !publishing) return "it is not empty; --overwrite replaces an earlier output";
+  if (!publishing &&
+      std::find_first_of(present.begin(), present.end(), kOurMarks.begin(), kOurMarks.end()) == present.end()) {
     return fmt::format("it is not empty and holds no {}, so it is not an output to overwrite",
                        fmt::join(kOurMarks, " or "));
   }
@@ -78,58 +80,97 @@ OutputFolder::OutputFolder(fs::path folder, const fs::path& source, std::vector<
   if (!fs::is_directory(folder_)) fail(ErrorCode::kInvalidArgument, "output {}: not a folder", folder_.string());
   if (!source.empty() && same_folder(folder_, source))
     fail(ErrorCode::kInvalidArgument, "output {}: is the source", folder_.string());
-  const std::string reason = refusal(folder_, files_, overwrite);
+  const std::string reason = refusal(folder_, files_, overwrite, is_publishing());
   if (!reason.empty()) fail(ErrorCode::kInvalidArgument, "output {}: {}", folder_.string(), reason);
 }
 
 OutputFolder::~OutputFolder() {
-  if (!staging_exists_) return;
+  if (!has_begun_ || keeps_staging_) return;
   std::error_code ignored;
   fs::remove_all(staging_, ignored);
   if (created_folder_) fs::remove(folder_, ignored);  // only if empty
 }
 
-void OutputFolder::require_space(uint64_t bytes) const {
-  fs::path existing = fs::absolute(folder_).lexically_normal();
-  while (!fs::exists(existing) && existing.has_relative_path()) existing = existing.parent_path();
-  std::error_code error;
-  const fs::space_info space = fs::space(existing, error);
-  if (error) fail(ErrorCode::kIo, "{}: cannot ask for free space: {}", existing.string(), error.message());
-  if (space.available < bytes) {
-    fail(ErrorCode::kOverBudget, "output {}: {} free, {} needed", folder_.string(), format_gb(space.available),
-         format_gb(bytes));
+bool OutputFolder::has_staging() const {
+  std::error_code ignored;
+  return fs::exists(staging_, ignored);
+}
+
+uint64_t OutputFolder::staged_bytes() const {
+  constexpr uint64_t kBlock = 512;  // of st_blocks
+  uint64_t bytes = 0;
+  std::error_code ignored;
+  if (!has_staging()) return 0;
+  for (const auto& entry : fs::recursive_directory_iterator(staging_, ignored)) {
+    struct stat status {};
+    if (::stat(entry.path().c_str(), &status) == 0) bytes += static_cast<uint64_t>(status.st_blocks) * kBlock;
   }
+  return bytes;
+}
+
+bool OutputFolder::is_publishing() const {
+  std::error_code ignored;
+  return fs::exists(staging_ / kPublishMark, ignored);
+}
+
+void OutputFolder::require_space(uint64_t bytes) const {
+  const uint64_t free = free_space(folder_);
+  if (free < bytes)
+    fail(ErrorCode::kOverBudget, "output {}: {} free, {} needed", folder_.string(), format_gb(free), format_gb(bytes));
 }
 
 void OutputFolder::begin() {
   created_folder_ = !fs::exists(folder_);
   make_folder(folder_);
-  std::error_code ignored;
-  fs::remove_all(staging_, ignored);
-  staging_exists_ = true;
+  has_begun_ = true;
   make_folder(staging_);
+}
+
+void OutputFolder::clear() {
+  std::error_code error;
+  fs::remove_all(staging_, error);
+  if (error) fail(ErrorCode::kIo, "{}: cannot remove: {}", staging_.string(), error.message());
+  make_folder(staging_);
+}
+
+void OutputFolder::rename_into_place(const std::string& name) const {
+  const fs::path from = staging_ / name, to = folder_ / name;
+  make_folder(to.parent_path());
+  std::error_code error;
+  fs::rename(from, to, error);
+  // An interrupted publish() may have brought it already.
+  if (error == std::errc::no_such_file_or_directory && fs::exists(to)) return;
+  if (error) fail(ErrorCode::kIo, "cannot rename {} to {}: {}", from.string(), to.string(), error.message());
 }
 
 void OutputFolder::publish(std::string_view last) {
   std::vector<std::string> order = files_;
   std::stable_partition(order.begin(), order.end(), [&](const std::string& name) { return name != last; });
+  if (!is_publishing()) {
+    for (const std::string& name : order) {
+      if (!fs::exists(staging_ / name)) fail(ErrorCode::kIo, "{}: is not there", (staging_ / name).string());
+    }
+    write_text_file(staging_ / kPublishMark, "every file is in this folder or under its final name\n");
+  }
   // An index of an earlier output must not name the shards of this one.
   std::error_code ignored;
-  fs::remove(folder_ / kIndexName, ignored);
+  if (fs::exists(staging_ / last)) fs::remove(folder_ / kIndexName, ignored);
   for (const std::string& name : order) {
-    const fs::path to = folder_ / name;
-    if (name == last) {
-      copy_file_atomic(staging_ / name, to);  // syncs the folder, and with it the renames before
-      continue;
-    }
-    make_folder(to.parent_path());
-    std::error_code error;
-    fs::rename(staging_ / name, to, error);
-    if (error)
-      fail(ErrorCode::kIo, "cannot rename {} to {}: {}", (staging_ / name).string(), to.string(), error.message());
+    if (name != last) rename_into_place(name);
   }
+  // Syncs the folder, and with it the renames before.
+  if (fs::exists(staging_ / last)) copy_file_atomic(staging_ / last, folder_ / last);
   fs::remove_all(staging_, ignored);
-  staging_exists_ = false;
+  has_begun_ = false;
+}
+
+uint64_t free_space(const fs::path& path) {
+  fs::path existing = fs::absolute(path).lexically_normal();
+  while (!fs::exists(existing) && existing.has_relative_path()) existing = existing.parent_path();
+  std::error_code error;
+  const fs::space_info space = fs::space(existing, error);
+  if (error) fail(ErrorCode::kIo, "{}: cannot ask for free space: {}", existing.string(), error.message());
+  return space.available;
 }
 
 std::vector<std::string> side_files_of(const fs::path& folder) {

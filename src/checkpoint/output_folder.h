@@ -2,14 +2,15 @@
 // end.
 //
 //   OUT/.trefoil-partial/...   everything is written here first
-//   publish()                   renames each file to its final name, the index last, and removes the staging folder
+//   publish()                  renames each file to its final name, the index last, and removes the staging folder
 //
-// Without publish() the destructor removes the staging folder and everything in it, so that a failed run leaves
-// nothing. Renames stay within one file system because the staging folder lies inside the output folder.
+// Renames stay within one file system because the staging folder lies inside the output folder. What happens to the
+// staging folder when there is no publish() is the caller's choice: by default the destructor removes it, so that a
+// failed run leaves nothing; after keep() it stays, for a later run to go on. A process that is killed leaves it in any
+// case. A killed publish() is finished by the next one.
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,28 +23,47 @@ class OutputFolder {
  public:
   // `files` are the names (relative paths for files in folders) that publish() will bring. `source` is what the output
   // is made from; empty when it is made from nothing.
-  // Error(kInvalidArgument) when the folder is `source`, lies inside it or around it, is not a folder, holds something and `overwrite` is false, or
-  // holds a file not in `files`, or is not an output of this program. Writes nothing.
+  // Error(kInvalidArgument) when the folder is `source`, lies inside it or around it, is not a folder, holds something
+  // but a staging folder and `overwrite` is false, or holds a file not in `files`, or is not an output of this program.
+  // Writes nothing.
   OutputFolder(fs::path folder, const fs::path& source, std::vector<std::string> files, bool overwrite);
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
+  const fs::path& folder() const { return folder_; }
+  const fs::path& staging() const { return staging_; }
+  // Whether an earlier run left a staging folder.
+  bool has_staging() const;
+  // Bytes on disk that it holds.
+  uint64_t staged_bytes() const;
+  // Whether an earlier run was interrupted while it published: every file is in the staging folder or has its name.
+  bool is_publishing() const;
+
   // Error(kOverBudget) when the file system that will hold the folder has fewer than `bytes` free. Writes nothing.
   void require_space(uint64_t bytes) const;
-  // Makes the staging folder, empty.
+  // Makes the staging folder, or goes on with the one that is there.
   void begin();
-  const fs::path& staging() const { return staging_; }
+  // Empties the staging folder.
+  void clear();
+  // The staging folder outlives this object.
+  void keep() { keeps_staging_ = true; }
   // Every file must be in the staging folder. `last` is renamed last.
   void publish(std::string_view last);
 
  private:
+  void rename_into_place(const std::string& name) const;
+
   fs::path folder_;
   fs::path staging_;
   std::vector<std::string> files_;
   bool created_folder_ = false;
-  bool staging_exists_ = false;
+  bool has_begun_ = false;
+  bool keeps_staging_ = false;
 };
+
+// Free bytes of the file system that holds `path` or will hold it. Error(kIo) when the system will not say.
+uint64_t free_space(const fs::path& path);
 
 // Side files of a checkpoint folder: every regular file but safetensors files and the index, in sub-folders too, hidden
 // folders (.git, .cache) left out. Relative paths, sorted.

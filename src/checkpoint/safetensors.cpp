@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -196,6 +197,25 @@ void pad_header(std::string& json, uint64_t alignment, const std::string& path) 
   }
 }
 
+// The 8 length bytes and the padded JSON: all of a shard before its data.
+std::string file_head(const std::vector<TensorPlan>& plan, uint64_t data_alignment,
+                      const std::map<std::string, std::string>& metadata, const std::string& path) {
+  TREFOIL_CHECK(data_alignment >= 8 && data_alignment % 8 == 0);
+  check_plan(plan, path);
+  std::string json = header_json(plan, metadata);
+  pad_header(json, data_alignment, path);
+  std::string head(kLengthBytes, '\0');
+  const uint64_t length = json.size();
+  std::memcpy(head.data(), &length, sizeof length);
+  return head + json;
+}
+
+uint64_t total_size(const std::vector<TensorPlan>& plan) {
+  uint64_t total = 0;
+  for (const TensorPlan& tensor : plan) total += planned_size(tensor);
+  return total;
+}
+
 }  // namespace
 
 SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t file_size, const std::string& file) {
@@ -244,13 +264,7 @@ SafetensorsHeader read_safetensors_header(const InputFile& file) {
 SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorPlan> plan, uint64_t data_alignment,
                                      const std::map<std::string, std::string>& metadata)
     : file_(path), plan_(std::move(plan)) {
-  TREFOIL_CHECK(data_alignment >= 8 && data_alignment % 8 == 0);
-  check_plan(plan_, path.string());
-  std::string json = header_json(plan_, metadata);
-  pad_header(json, data_alignment, path.string());
-  const uint64_t length = json.size();
-  file_.write(std::as_bytes(std::span(&length, 1)));
-  file_.write(json);
+  file_.write(file_head(plan_, data_alignment, metadata, path.string()));
 }
 
 void SafetensorsWriter::write(std::string_view name, Bytes bytes) {
@@ -281,6 +295,39 @@ void SafetensorsWriter::commit() {
     }
   }
   file_.commit();
+}
+
+SafetensorsStage::SafetensorsStage(const fs::path& path, std::vector<TensorPlan> plan, uint64_t data_alignment,
+                                   const std::map<std::string, std::string>& metadata)
+    : head_(file_head(plan, data_alignment, metadata, path.string())), file_(path, head_.size() + total_size(plan)) {
+  uint64_t begin = head_.size();
+  for (TensorPlan& tensor : plan) {
+    const uint64_t size = planned_size(tensor);
+    begin_.emplace(std::move(tensor.name), Range{begin, size});
+    begin += size;
+  }
+  std::string found(head_.size(), '\0');
+  file_.read_at(0, std::as_writable_bytes(std::span(found)));
+  if (found != head_) file_.write_at(0, std::as_bytes(std::span(head_)));
+}
+
+const SafetensorsStage::Range& SafetensorsStage::range_of(std::string_view name, uint64_t offset,
+                                                          uint64_t count) const {
+  const auto at = begin_.find(name);
+  if (at == begin_.end()) fail(ErrorCode::kInvalidArgument, "{}: tensor {} was not planned", path().string(), name);
+  if (offset > at->second.size || count > at->second.size - offset) {
+    fail(ErrorCode::kInvalidArgument, "{}: {} bytes at {} of tensor {}, which has {}", path().string(), count, offset,
+         name, at->second.size);
+  }
+  return at->second;
+}
+
+void SafetensorsStage::write(std::string_view name, uint64_t offset, Bytes bytes) {
+  file_.write_at(range_of(name, offset, bytes.size()).begin + offset, bytes);
+}
+
+void SafetensorsStage::read(std::string_view name, uint64_t offset, MutableBytes out) const {
+  file_.read_at(range_of(name, offset, out.size()).begin + offset, out);
 }
 
 }  // namespace trefoil

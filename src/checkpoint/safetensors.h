@@ -67,4 +67,32 @@ class SafetensorsWriter {
   uint64_t written_of_current_ = 0;
 };
 
+// A shard that is filled in any order, perhaps by several processes and over several runs (WorkFile). Its header and
+// size are those of SafetensorsWriter from the start; which tensors are in it, its user knows.
+class SafetensorsStage {
+ public:
+  // Makes the file, or goes on with one that has exactly this header; another one's content is thrown away.
+  SafetensorsStage(const fs::path& path, std::vector<TensorPlan> plan, uint64_t data_alignment,
+                   const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+
+  const fs::path& path() const { return file_.path(); }
+  // Where a planned tensor begins in the file.
+  uint64_t offset_of(std::string_view name) const { return range_of(name, 0, 0).begin; }
+  // Bytes [offset, offset + bytes.size()) of a planned tensor.
+  void write(std::string_view name, uint64_t offset, Bytes bytes);
+  void read(std::string_view name, uint64_t offset, MutableBytes out) const;
+  void sync() { file_.sync(); }
+
+ private:
+  struct Range {
+    uint64_t begin = 0;  // in the file
+    uint64_t size = 0;
+  };
+  const Range& range_of(std::string_view name, uint64_t offset, uint64_t count) const;
+
+  std::string head_;  // everything before the data
+  std::map<std::string, Range, std::less<>> begin_;
+  WorkFile file_;
+};
+
 }  // namespace trefoil

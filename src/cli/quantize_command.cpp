@@ -3,6 +3,7 @@
 #include "cli/command.h"
 #include "cli/model_argument.h"
 #include "trefoil/quantize.h"
+#include "trefoil/size.h"
 
 namespace trefoil::cli {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 struct QuantizeArguments {
   std::string model;
   std::string layers;
+  std::string memory;
   QuantizeOptions options;
 };
 
@@ -49,11 +51,20 @@ int run_quantize(Context& context, QuantizeArguments& arguments) {
   o.output = expand_home(o.output.string());
   for (std::filesystem::path& file : o.calibration) file = expand_home(file.string());
   o.threads = context.threads;
+  o.work_dir = expand_home(o.work_dir.string());
   o.stop = &context.stop;
   if (!arguments.layers.empty()) o.layers = parse_layers(arguments.layers);
-  const QuantizeSummary summary = quantize(o, context.progress.get());
-  print(summary.markdown);
-  return kOk;
+  if (!arguments.memory.empty()) o.memory_bytes = parse_size(arguments.memory);
+  try {
+    const QuantizeSummary summary = quantize(o, context.progress.get());
+    print(summary.markdown);
+    return kOk;
+  } catch (const Error& stopped) {
+    if (stopped.code() != ErrorCode::kCancelled) throw;
+    context.progress.reset();
+    complain(stopped.what());
+    return kResumable;
+  }
 }
 
 }  // namespace
@@ -81,8 +92,13 @@ void add_quantize(CLI::App& program, Context& context) {
       ->check(not_negative())
       ->capture_default_str();
   command->add_option("--layers", arguments->layers, "quantize only decoder layers A:B (B excluded)");
+  command->add_option("--memory", arguments->memory, "most memory to use, as 64GiB (default: what the machine gives)");
+  command->add_option("--work-dir", o.work_dir, "where activations lie meanwhile (default: in the output folder)");
+  command->add_flag("--join", o.join, "work beside the processes that were started with the same command");
+  command->add_flag("--resume", o.resume, "refuse to begin anew; an interrupted run is always gone on with");
   command->add_flag("--dry-run", o.dry_run, "check everything and say what would be written, write nothing");
-  command->add_flag("--overwrite", o.overwrite, "replace an output this program wrote");
+  command->add_flag("--overwrite", o.overwrite,
+                    "replace an output this program wrote, or an interrupted run with other settings");
   command->callback(
       [&context, arguments] { context.run = [&context, arguments] { return run_quantize(context, *arguments); }; });
 }

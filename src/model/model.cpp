@@ -166,6 +166,11 @@ std::vector<float> Model::expert_sum(int64_t layer, std::span<const float> z, co
   return impl_->moe(layer).expert_sum(impl_->runtime, z, routing);
 }
 
+std::vector<float> Model::expert_sum(int64_t layer, std::span<const float> z, const Routing& routing,
+                                     std::span<const ExpertLinears> experts) const {
+  return impl_->moe(layer).expert_sum(impl_->runtime, z, routing, experts);
+}
+
 std::vector<float> Model::moe_finish(int64_t layer, std::span<const float> h, std::span<const float> expert_sum,
                                      int64_t tokens) const {
   return impl_->moe(layer).finish(impl_->runtime, h, expert_sum, tokens);

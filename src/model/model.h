@@ -64,6 +64,11 @@ struct Routing {
   std::vector<float> weight;    // [tokens, top_k], f32
 };
 
+// The three Linears of a routed expert: gate, down, up.
+struct ExpertLinears {
+  std::unique_ptr<LinearWeight> w1, w2, w3;
+};
+
 // What a caller may want to look at in one layer; every vector is filled when the tap is passed. [tokens, ...].
 struct LayerTap {
   std::vector<float> attn_in, attn_out, mlp_in, mlp_out, prefix;
@@ -105,6 +110,9 @@ class Model {
   std::vector<float> latent(int64_t layer, std::span<const float> h, int64_t tokens) const;
   // Sum over each token's experts of weight * w2(situ(w1 z, w3 z)), in ascending expert order.
   std::vector<float> expert_sum(int64_t layer, std::span<const float> z, const Routing& routing) const;
+  // The same with other experts in the place of the layer's own.
+  std::vector<float> expert_sum(int64_t layer, std::span<const float> z, const Routing& routing,
+                                std::span<const ExpertLinears> experts) const;
   // up(norm(expert_sum)) + shared_experts(h).
   std::vector<float> moe_finish(int64_t layer, std::span<const float> h, std::span<const float> expert_sum,
                                 int64_t tokens) const;

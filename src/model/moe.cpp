@@ -157,37 +157,41 @@ std::vector<float> Moe::latent(const Runtime& runtime, std::span<const float> h,
   return apply_linear(runtime, *down_proj_, h, tokens);
 }
 
-std::vector<float> Moe::expert_sum(const Runtime& runtime, std::span<const float> z, const Routing& routing) const {
+std::vector<float> Moe::expert_sum(const Runtime& runtime, std::span<const float> z, const Routing& routing,
+                                   std::span<const ExpertLinears> experts) const {
+  TREFOIL_CHECK(experts.size() == experts_.size());
   TREFOIL_CHECK(z.size() == block_size(routing.tokens, latent_size_));
   TREFOIL_CHECK(routing.expert.size() == block_size(routing.tokens, routing.top_k));
   TREFOIL_CHECK(routing.weight.size() == routing.expert.size());
   constexpr int64_t kBatchFloats = int64_t{1} << 24;  // 64 MiB of gathered inputs, hidden values and outputs
   const int64_t batch_rows = std::max<int64_t>(1, kBatchFloats / (2 * latent_size_ + inner_size_));
-  const Assignments all(routing, static_cast<int64_t>(experts_.size()));
+  const Assignments all(routing, static_cast<int64_t>(experts.size()));
   std::vector<float> sum(z.size());
   Batch batch;
   int64_t batch_begin = 0;  // into all.assignment
   const auto flush = [&](int64_t batch_end) {
     batch.assignment = std::span(all.assignment)
                            .subspan(static_cast<size_t>(batch_begin), static_cast<size_t>(batch_end - batch_begin));
-    if (!batch.groups.empty()) run_batch(runtime, batch, z, routing, sum);
+    if (!batch.groups.empty()) run_batch(runtime, experts, batch, z, routing, sum);
     batch.groups.clear();
     batch_begin = batch_end;
   };
-  for (size_t e = 0; e < experts_.size(); ++e) {
-    const int64_t begin = all.first[e];
+  for (size_t e = 0; e < experts.size(); ++e) {
     const int64_t end = all.first[e + 1];
-    if (begin == end) continue;
-    if (end - batch_begin > batch_rows) flush(begin);
-    batch.groups.push_back({static_cast<int64_t>(e), begin - batch_begin, end - begin});
+    for (int64_t begin = all.first[e]; begin < end;) {
+      const int64_t count = std::min(end - begin, batch_rows);  // an expert of many tokens is taken in pieces
+      if (begin + count - batch_begin > batch_rows) flush(begin);
+      batch.groups.push_back({static_cast<int64_t>(e), begin - batch_begin, count});
+      begin += count;
+    }
   }
   flush(static_cast<int64_t>(all.assignment.size()));
   round_in_place(sum, runtime.rounding);
   return sum;
 }
 
-void Moe::run_batch(const Runtime& runtime, const Batch& batch, std::span<const float> z, const Routing& routing,
-                    std::span<float> sum) const {
+void Moe::run_batch(const Runtime& runtime, std::span<const ExpertLinears> experts, const Batch& batch,
+                    std::span<const float> z, const Routing& routing, std::span<float> sum) const {
   const int64_t rows = static_cast<int64_t>(batch.assignment.size());
   std::vector<float> gathered(block_size(rows, latent_size_));
   for (int64_t i = 0; i < rows; ++i) {
@@ -200,7 +204,7 @@ void Moe::run_batch(const Runtime& runtime, const Batch& batch, std::span<const 
   const auto up_pieces = split_rows(batch.groups, inner_size_, rows_per_task(inner_size_, latent_size_, threads));
   runtime.pool->parallel_for(static_cast<int64_t>(up_pieces.size()), [&](int64_t i) {
     const Piece& piece = up_pieces[static_cast<size_t>(i)];
-    const Expert& expert = experts_[static_cast<size_t>(piece.group.expert)];
+    const ExpertLinears& expert = experts[static_cast<size_t>(piece.group.expert)];
     const int64_t count = piece.row_end - piece.row_begin;
     const std::span<float> w1 = thread_scratch(0, count * latent_size_);
     const std::span<float> w3 = thread_scratch(1, count * latent_size_);
@@ -217,7 +221,7 @@ void Moe::run_batch(const Runtime& runtime, const Batch& batch, std::span<const 
     const Piece& piece = down_pieces[static_cast<size_t>(i)];
     const int64_t count = piece.row_end - piece.row_begin;
     const std::span<float> w2 = thread_scratch(0, count * inner_size_);
-    experts_[static_cast<size_t>(piece.group.expert)].w2->decode_rows(piece.row_begin, piece.row_end, w2);
+    experts[static_cast<size_t>(piece.group.expert)].w2->decode_rows(piece.row_begin, piece.row_end, w2);
     output_rows(runtime.rounding, w2.data(), count, inner_size_, hidden.data() + piece.group.begin * inner_size_,
                 piece.group.count, out.data() + piece.group.begin * latent_size_ + piece.row_begin, latent_size_);
   });

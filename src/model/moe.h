@@ -23,17 +23,18 @@ class Moe {
   // See Model for what each step computes. All token blocks are row-major.
   Routing route(const Runtime& runtime, std::span<const float> h, int64_t tokens) const;
   std::vector<float> latent(const Runtime& runtime, std::span<const float> h, int64_t tokens) const;
-  std::vector<float> expert_sum(const Runtime& runtime, std::span<const float> z, const Routing& routing) const;
+  std::vector<float> expert_sum(const Runtime& runtime, std::span<const float> z, const Routing& routing) const {
+    return expert_sum(runtime, z, routing, experts_);
+  }
+  std::vector<float> expert_sum(const Runtime& runtime, std::span<const float> z, const Routing& routing,
+                                std::span<const ExpertLinears> experts) const;
   std::vector<float> finish(const Runtime& runtime, std::span<const float> h, std::span<const float> expert_sum,
                             int64_t tokens) const;
 
  private:
-  struct Expert {
-    std::unique_ptr<LinearWeight> w1, w2, w3;  // gate, down, up
-  };
   struct Batch;
-  void run_batch(const Runtime& runtime, const Batch& batch, std::span<const float> z, const Routing& routing,
-                 std::span<float> sum) const;
+  void run_batch(const Runtime& runtime, std::span<const ExpertLinears> experts, const Batch& batch,
+                 std::span<const float> z, const Routing& routing, std::span<float> sum) const;
 
   std::string name_;  // of the layer, for messages
   Situ situ_;
@@ -43,7 +44,7 @@ class Moe {
   std::unique_ptr<LinearWeight> gate_, down_proj_, up_proj_;
   std::vector<float> bias_;  // [num_experts]
   std::vector<float> norm_;  // [latent]
-  std::vector<Expert> experts_;
+  std::vector<ExpertLinears> experts_;
   Mlp shared_experts_;
 };
 

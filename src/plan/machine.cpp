@@ -141,6 +141,10 @@ MachineMemory read_machine_memory(const std::filesystem::path& root) {
   return memory;
 }
 
+uint64_t peak_resident_bytes() {
+  return meminfo_value(read_small_file("/proc/self/status"), "VmHWM");
+}
+
 Machine parse_machine(std::string_view text) {
   Machine machine;
   machine.name = std::string(text);

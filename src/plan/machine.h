@@ -23,6 +23,9 @@ struct MachineMemory {
 // Reads /proc/meminfo and the cgroup files (v2, v1) below `root`, "/" but for tests. What cannot be read stays 0.
 MachineMemory read_machine_memory(const std::filesystem::path& root = "/");
 
+// The most memory this process has had resident so far (VmHWM); 0 when the system does not say.
+uint64_t peak_resident_bytes();
+
 struct Machine {
   std::string name;
   int64_t devices = 1;

@@ -181,6 +181,12 @@ bool is_plain_linear(std::string_view name, const TensorIdentity& identity, cons
          name.ends_with(".weight");
 }
 
+uint64_t ModelFacts::num_tensors() const {
+  uint64_t total = unknown.tensors;
+  for (const ComponentFacts& component : components) total += component.tensors;
+  return total;
+}
+
 uint64_t ModelFacts::routed_bytes() const {
   return of(Component::kRoutedPacked).bytes + of(Component::kRoutedScales).bytes + of(Component::kRoutedShapes).bytes;
 }

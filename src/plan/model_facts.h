@@ -35,6 +35,7 @@ struct ModelFacts {
 
   const ComponentFacts& of(Component component) const { return components[static_cast<size_t>(component)]; }
   uint64_t routed_bytes() const;
+  uint64_t num_tensors() const;
   uint64_t text_bytes() const;
 };
 

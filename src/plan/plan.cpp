@@ -164,31 +164,25 @@ uint64_t sum_of(const std::vector<PlanLine>& lines) {
   return sum;
 }
 
-// The needs are linear in the number of tokens.
-int64_t tokens_that_fit(const ModelConfig& config, QuantizeNeeds needs, uint64_t layer_output_bytes,
-                        uint64_t memory_bytes) {
-  needs.tokens = 0;
-  const uint64_t fixed = sum_of(quantize_memory(config, needs, layer_output_bytes));
-  needs.tokens = 1;
-  const uint64_t per_token = sum_of(quantize_memory(config, needs, layer_output_bytes)) - fixed;
-  return memory_bytes <= fixed ? 0 : static_cast<int64_t>((memory_bytes - fixed) / per_token);
-}
-
 QuantizePlan quantize_plan(const ModelSource& source, const ModelFacts& facts, const PlanOptions& options,
                            const PlannedForm& output, uint64_t memory_bytes) {
   const ModelConfig& config = source.config;
   QuantizeNeeds needs;
-  needs.tokens = options.num_calibration_samples * options.max_seq_length;
+  needs.rows = options.num_calibration_samples;
+  needs.row_length = options.max_seq_length;
   needs.threads = options.threads > 0 ? options.threads : usable_cpus();
-  const int64_t moe_layers = std::max<int64_t>(1, config.num_hidden_layers - config.first_k_dense_replace);
+  needs.num_tensors = facts.num_tensors();
 
   QuantizePlan plan;
-  plan.calibration_tokens = needs.tokens;
-  plan.memory = quantize_memory(config, needs, output.expert_bytes() / u(moe_layers));
+  plan.calibration_tokens = needs.tokens();
+  plan.least_memory_bytes = least_budget(config, needs);
+  plan.fits_memory = memory_bytes == 0 || plan.least_memory_bytes <= memory_bytes;
+  needs.budget_bytes = plan.fits_memory ? memory_bytes : plan.least_memory_bytes;
+  plan.memory = quantize_memory(config, needs);
   plan.peak_memory_bytes = sum_of(plan.memory);
-  plan.fits_memory = plan.peak_memory_bytes <= memory_bytes;
-  plan.tokens_that_fit = tokens_that_fit(config, needs, output.expert_bytes() / u(moe_layers), memory_bytes);
   plan.disk = {
+      {"scratch", scratch_bytes(config, needs),
+       "activations of the calibration text, in the work folder, at their largest"},
       {"read", facts.total_bytes, "every tensor of the source, some more than once"},
       {"written", output.total_bytes(), fmt::format("the output, {}", output.storage)},
       {"read back", output.total_bytes(), "the output is checked before it gets its name"},

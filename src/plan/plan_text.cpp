@@ -61,9 +61,9 @@ std::string machine_lines(const std::vector<MachineFit>& machines) {
 std::string quantize_text(const QuantizePlan& plan, const MachineFit& here) {
   std::string text = fmt::format("quantize, {} calibration tokens: memory at the worst moment\n{}",
                                  format_count(static_cast<uint64_t>(plan.calibration_tokens)), line_table(plan.memory));
-  text += fmt::format("  sum {}: {} this machine's {}, which would do for {} tokens\n\n",
+  text += fmt::format("  sum {}: {} this machine's {}; the least that does is {}\n\n",
                       format_gib(plan.peak_memory_bytes), plan.fits_memory ? "fits" : "more than",
-                      format_gib(here.memory_bytes), format_count(static_cast<uint64_t>(plan.tokens_that_fit)));
+                      format_gib(here.memory_bytes), format_gib(plan.least_memory_bytes));
   text += "quantize, disk\n" + line_table(plan.disk) + "\n";
   TextTable table("lrrl");
   double flop = 0;
@@ -116,7 +116,7 @@ Json quantize_json(const QuantizePlan& plan) {
           {"memory", lines_json(plan.memory)},
           {"peak_memory_bytes", plan.peak_memory_bytes},
           {"fits_memory", plan.fits_memory},
-          {"tokens_that_fit", plan.tokens_that_fit},
+          {"least_memory_bytes", plan.least_memory_bytes},
           {"disk", lines_json(plan.disk)},
           {"compute", compute}};
 }

@@ -1,5 +1,7 @@
 #include "plan/quantize_needs.h"
 
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "base/error.h"
 
@@ -7,10 +9,26 @@ namespace trefoil {
 namespace {
 
 constexpr uint64_t kF32 = 4;
-// Square matrices of an expert's input width alive at once: Hessian, cross moment, factor, inverse.
+constexpr uint64_t kMiB = 1ull << 20;
+
+// Program, libraries and buffers that every run has; a thread's share of them.
+constexpr uint64_t kProgramBytes = 40 * kMiB;
+constexpr uint64_t kThreadBytes = 24 * kMiB;
+// Names, shapes and places of a source tensor, in the checkpoint, the shard plans and the staged shards.
+constexpr uint64_t kTensorBytes = 1200;
+// Weights that a layer keeps decoded: norms, mixes, convolutions.
+uint64_t small_weights(const ModelConfig& config);
+
+// The most tokens of an expert that are in memory at a time (src/quantize/expert_job.cpp).
+constexpr uint64_t kExpertTokens = 4096;
+// Square matrices of an expert's input width alive at once, f32: Hessian, cross moment, factor, inverse.
 constexpr uint64_t kSquares = 4;
 // Copies of an expert's weights alive at once, f32: the original, its target, the solved one.
 constexpr uint64_t kWeightCopies = 3;
+constexpr int64_t kMostUnitTokens = 8192;
+constexpr int64_t kMostSweepTokens = int64_t{1} << 20;
+constexpr int64_t kLeastExpertsPerUnit = 8;
+constexpr uint64_t kMoeBatchBytes = 4 * 64 * kMiB / 3;  // Moe::expert_sum's gathered inputs, hidden values and outputs
 
 uint64_t u(int64_t value) {
   return static_cast<uint64_t>(value);
@@ -25,38 +43,148 @@ int64_t moe_layers(const ModelConfig& config) {
   return config.num_hidden_layers - config.first_k_dense_replace;
 }
 
+uint64_t small_weights(const ModelConfig& config) {
+  const uint64_t kda = u(config.kda_num_heads * config.kda_head_dim) * (3 * u(config.short_conv_kernel_size) + 1);
+  return u(config.num_hidden_layers) * (6 * u(config.hidden_size) + kda + u(config.num_experts)) * kF32;
+}
+
+// Floats that a token needs at the worst moment inside KDA, MLA and what follows. model/kda_layer.cpp, mla_layer.cpp.
+uint64_t attention_floats(const ModelConfig& config) {
+  const uint64_t hidden = u(config.hidden_size);
+  const uint64_t channels = u(config.kda_num_heads * config.kda_head_dim);
+  const uint64_t kda = 9 * channels + u(config.kda_num_heads) + hidden;
+  const uint64_t heads = u(config.num_attention_heads);
+  const uint64_t values = heads * u(config.v_head_dim);
+  const uint64_t mla = heads * u(config.qk_nope_head_dim + config.qk_rope_head_dim) + 2 * values + hidden +
+                       2 * u(config.kv_lora_rank + config.qk_rope_head_dim);
+  const uint64_t dense = 2 * u(config.intermediate_size) + hidden;
+  const uint64_t shared = 2 * u(config.num_shared_experts * config.moe_intermediate_size) + 2 * hidden;
+  return std::max({kda, mla, dense, shared});
+}
+
+uint64_t attention_unit_bytes(const ModelConfig& config, uint64_t rows, uint64_t tokens) {
+  const uint64_t residual = (residual_vectors(config) + 1) * u(config.hidden_size);  // and the mix
+  const uint64_t states = rows * u(config.kda_num_heads * config.kda_head_dim) * u(config.kda_head_dim);
+  return (tokens * (residual + attention_floats(config)) + states) * kF32;
+}
+
+uint64_t sweep_unit_bytes(const ModelConfig& config, uint64_t sweep_tokens, uint64_t unit_rows, uint64_t unit_tokens) {
+  const uint64_t latents = 2 * sweep_tokens * u(config.routed_expert_hidden_size) * kF32;
+  const uint64_t routing = sweep_tokens * u(config.num_experts_per_token) * 16;
+  return latents + routing + std::max(kMoeBatchBytes, attention_unit_bytes(config, unit_rows, unit_tokens));
+}
+
+uint64_t base_of(const ModelConfig& config, const QuantizeNeeds& needs) {
+  return kProgramBytes + u(needs.threads) * kThreadBytes + needs.num_tensors * kTensorBytes + small_weights(config) +
+         u(needs.tokens()) * kF32;
+}
+
+// What the experts of a layer share: the Hessian of all latents, the metric of w2's outputs with its factor, the token
+// lists of a unit, the effects of all tokens.
+uint64_t experts_shared_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
+  if (!needs.is_calibrated) return 0;
+  const uint64_t latent = u(config.routed_expert_hidden_size);
+  return 3 * latent * latent * kF32 + u(needs.tokens()) * 8;
+}
+
 }  // namespace
 
-std::vector<PlanLine> quantize_memory(const ModelConfig& config, const QuantizeNeeds& needs,
-                                      uint64_t layer_output_bytes) {
-  const uint64_t tokens = u(needs.tokens), threads = u(needs.threads);
+uint64_t QuantizeCut::peak_bytes() const {
+  return base_bytes + std::max({attention_bytes, sweep_bytes, experts_bytes});
+}
+
+uint64_t expert_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
   const uint64_t latent = u(config.routed_expert_hidden_size), inner = u(config.moe_intermediate_size);
-  const uint64_t vectors = residual_vectors(config);
-  const uint64_t assignments = tokens * u(config.num_experts_per_token);
-  std::vector<PlanLine> lines;
-  lines.push_back(
-      {"activations", 2 * tokens * vectors * u(config.hidden_size) * kF32,
-       fmt::format("{} tokens x {} residual vectors (running sum and AttnRes blocks) x {} x f32, two streams",
-                   format_count(tokens), vectors, config.hidden_size)});
-  lines.push_back(
-      {"expert inputs and sums", 4 * tokens * latent * kF32 + 2 * assignments * 16,
-       fmt::format("{} tokens x {} x f32, in and out, two streams; token lists", format_count(tokens), latent)});
-  lines.push_back({"shared Hessian", latent * latent * kF32, fmt::format("{0} x {0} x f32", latent)});
-  lines.push_back(
-      {"experts in work",
-       threads * (kSquares * std::max(latent, inner) * std::max(latent, inner) + kWeightCopies * 3 * latent * inner) *
-           kF32,
-       fmt::format("{} threads x ({} matrices of {} squared and {} copies of 3 x {} x {}) x f32", threads, kSquares,
-                   std::max(latent, inner), kWeightCopies, latent, inner)});
-  lines.push_back({"encoded experts of one layer", layer_output_bytes, "kept until the layer's shard is written"});
+  const uint64_t weights = 3 * latent * inner * kF32;
+  if (!needs.is_calibrated) return 2 * weights;
+  const uint64_t wide = std::max(latent, inner);
+  const uint64_t tokens = std::min(kExpertTokens, u(needs.tokens()));
+  return kSquares * wide * wide * kF32 + kWeightCopies * weights + tokens * (2 * latent + 3 * inner) * kF32;
+}
+
+uint64_t least_budget(const ModelConfig& config, const QuantizeNeeds& needs) {
+  uint64_t least = experts_shared_bytes(config, needs) + expert_bytes(config, needs);
+  const uint64_t length = u(needs.row_length);
+  if (needs.is_calibrated) {
+    least = std::max({least, attention_unit_bytes(config, 1, length), sweep_unit_bytes(config, length, 1, length)});
+  }
+  return base_of(config, needs) + least;
+}
+
+QuantizeCut cut_quantize(const ModelConfig& config, const QuantizeNeeds& needs) {
+  QuantizeCut cut;
+  cut.base_bytes = base_of(config, needs);
+  const uint64_t shared = experts_shared_bytes(config, needs), expert = expert_bytes(config, needs);
+  const uint64_t length = u(needs.row_length);
+  const uint64_t budget = needs.budget_bytes == 0 ? ~0ull : needs.budget_bytes;
+  if (const uint64_t least = least_budget(config, needs); budget < least) {
+    fail(ErrorCode::kOverBudget,
+         "a memory budget of {} is too small: {} is the least for this model and {} tokens a row", format_gb(budget),
+         format_gb(least), needs.row_length);
+  }
+  const uint64_t room = budget - cut.base_bytes;
+  cut.experts_at_once = std::min<int64_t>(needs.threads, static_cast<int64_t>((room - shared) / expert));
+  cut.experts_per_unit = std::max(kLeastExpertsPerUnit, 2 * cut.experts_at_once);
+  cut.experts_bytes = shared + u(cut.experts_at_once) * expert;
+  if (!needs.is_calibrated) return cut;
+  // A unit of attention takes no more than the experts do anyway, unless a single row does.
+  while (cut.unit_rows < needs.rows && (cut.unit_rows + 1) * needs.row_length <= kMostUnitTokens &&
+         attention_unit_bytes(config, u(cut.unit_rows + 1), u(cut.unit_rows + 1) * length) <= room) {
+    ++cut.unit_rows;
+  }
+  cut.sweep_rows = cut.unit_rows;
+  const auto sweep = [&](int64_t rows) {
+    return sweep_unit_bytes(config, u(rows) * length, u(cut.unit_rows), u(cut.unit_rows) * length);
+  };
+  while (cut.unit_rows > 1 && sweep(cut.unit_rows) > room) cut.sweep_rows = --cut.unit_rows;
+  while (cut.sweep_rows < needs.rows && (cut.sweep_rows + cut.unit_rows) * needs.row_length <= kMostSweepTokens &&
+         sweep(cut.sweep_rows + cut.unit_rows) <= room) {
+    cut.sweep_rows += cut.unit_rows;
+  }
+  const int64_t unit_rows = std::min(cut.unit_rows, needs.rows), sweep_rows = std::min(cut.sweep_rows, needs.rows);
+  cut.attention_bytes = attention_unit_bytes(config, u(unit_rows), u(unit_rows) * length);
+  cut.sweep_bytes = sweep(sweep_rows);
+  return cut;
+}
+
+std::vector<PlanLine> quantize_memory(const ModelConfig& config, const QuantizeNeeds& needs) {
+  const QuantizeCut cut = cut_quantize(config, needs);
+  const uint64_t worst = std::max({cut.attention_bytes, cut.sweep_bytes, cut.experts_bytes});
+  std::vector<PlanLine> lines = {
+      {"program, headers, token ids", cut.base_bytes,
+       fmt::format("{} tensors, {} threads", format_count(needs.num_tensors), needs.threads)}};
+  if (worst == cut.experts_bytes) {
+    lines.push_back({"experts in work", worst,
+                     fmt::format("{} at once, {} each", cut.experts_at_once, format_gb(expert_bytes(config, needs)))});
+  } else if (worst == cut.sweep_bytes) {
+    lines.push_back(
+        {"activations through the experts", worst,
+         fmt::format("{} rows of {} tokens at once", std::min(cut.sweep_rows, needs.rows), needs.row_length)});
+  } else {
+    lines.push_back(
+        {"attention", worst,
+         fmt::format("{} rows of {} tokens at once", std::min(cut.unit_rows, needs.rows), needs.row_length)});
+  }
   return lines;
+}
+
+uint64_t scratch_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
+  if (!needs.is_calibrated) return 0;
+  const uint64_t element = needs.stores_bf16 ? 2 : 4;
+  const uint64_t streams = needs.has_original_stream ? 2 : 1;
+  const uint64_t tokens = u(needs.tokens()), latent = u(config.routed_expert_hidden_size);
+  // In the last layers: every block's sum, the running sum before and after attention, and after the experts.
+  const uint64_t vectors = residual_vectors(config) + 2;
+  const uint64_t a_stream =
+      tokens * (vectors * u(config.hidden_size) + latent) * element + tokens * u(config.num_experts_per_token) * 8;
+  return streams * a_stream + tokens * 8 + latent * latent * kF32;
 }
 
 std::vector<ComputeEstimate> quantize_compute(const ModelConfig& config, const QuantizeNeeds& needs,
                                               uint64_t dense_active_parameters) {
   const auto d = [](int64_t value) { return static_cast<double>(value); };
   const double latent = d(config.routed_expert_hidden_size), inner = d(config.moe_intermediate_size);
-  const double layers = d(moe_layers(config)), tokens = d(needs.tokens);
+  const double layers = d(moe_layers(config)), tokens = d(needs.tokens());
   const double assignments = tokens * d(config.num_experts_per_token) * layers;
   const double experts = d(config.num_experts) * layers;
   const double expert_parameters = 3 * latent * inner;

@@ -1,5 +1,6 @@
 // What quantizing a model takes: memory, disk, arithmetic, each as a formula of the model's dimensions and the
-// calibration text. docs/quantization.md, "Cost".
+// calibration text. The job itself cuts its work by the same formulas (src/quantize/job.cpp), so what `plan` says is what
+// the job does. docs/quantization.md, "Cost".
 #pragma once
 
 #include <vector>
@@ -10,16 +11,46 @@
 namespace trefoil {
 
 struct QuantizeNeeds {
-  int64_t tokens = 0;   // of calibration
-  int64_t threads = 1;  // experts that are worked on at the same time
+  int64_t rows = 0;        // of calibration
+  int64_t row_length = 0;  // tokens
+  int64_t threads = 1;
+  bool is_calibrated = true;        // false: kRtn
+  bool has_original_stream = true;  // the mismatch target
+  bool stores_bf16 = true;          // activations on disk
+  uint64_t budget_bytes = 0;        // most memory; 0: no limit
+  uint64_t num_tensors = 0;         // of the source: the index in memory
+
+  int64_t tokens() const { return rows * row_length; }
 };
 
-// Resident at the worst moment, which is inside the experts of the last layer. As the job in src/quantize works: both
-// activation streams (the quantized and the original one) in memory as f32, one expert per thread, the encoded experts
-// of one layer until its shard is written. The mapped source is page cache, which the kernel takes back, and is not
-// counted.
-std::vector<PlanLine> quantize_memory(const ModelConfig& config, const QuantizeNeeds& needs,
-                                      uint64_t layer_output_bytes);
+// How the work is cut so that it fits the budget, and what it then takes.
+struct QuantizeCut {
+  int64_t unit_rows = 1;        // rows of a unit of attention
+  int64_t sweep_rows = 1;       // rows that go through all experts at once, a multiple of unit_rows
+  int64_t experts_at_once = 1;  // at most one a thread
+  int64_t experts_per_unit = 8;
+
+  uint64_t base_bytes = 0;       // program, headers, small weights, token ids
+  uint64_t attention_bytes = 0;  // each on top of the base, one at a time
+  uint64_t sweep_bytes = 0;
+  uint64_t experts_bytes = 0;
+  uint64_t peak_bytes() const;
+};
+
+// What the finest cut takes, one expert and one row at a time.
+uint64_t least_budget(const ModelConfig& config, const QuantizeNeeds& needs);
+
+// Error(kOverBudget) saying what the least budget is when even the finest cut does not fit.
+QuantizeCut cut_quantize(const ModelConfig& config, const QuantizeNeeds& needs);
+
+// Bytes of an expert in work, beside its share of the base.
+uint64_t expert_bytes(const ModelConfig& config, const QuantizeNeeds& needs);
+
+// Resident at the worst moment.
+std::vector<PlanLine> quantize_memory(const ModelConfig& config, const QuantizeNeeds& needs);
+
+// The activation store at its largest, in the last layer; and what is written to it over the whole job.
+uint64_t scratch_bytes(const ModelConfig& config, const QuantizeNeeds& needs);
 
 // Multiplications and additions, counted apart.
 std::vector<ComputeEstimate> quantize_compute(const ModelConfig& config, const QuantizeNeeds& needs,

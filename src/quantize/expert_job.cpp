@@ -51,20 +51,17 @@ class ExpertJob {
   }
 
   ExpertResult run() {
-    const std::vector<float> z = gather_rows(inputs_.latent, latent_, tokens_.token);
-    const std::vector<float> z0 =
-        has_target() ? gather_rows(inputs_.original_latent, latent_, tokens_.token) : std::vector<float>();
+    const std::vector<float> z = gather(*inputs_.latent);
+    const std::vector<float> z0 = has_target() ? gather(*inputs_.original_latent) : std::vector<float>();
     quantize_gate_and_up(z, z0);
     const std::vector<float> quantized_hidden = hidden(quantized_, z);
     quantize_down(z, z0, quantized_hidden);
-    result_.output.resize(z.size());
-    expert_output(weights(quantized_), numerics_, quantized_hidden, tokens_.count(), result_.output);
     return std::move(result_);
   }
 
  private:
   bool is_trefoil() const { return options_.recipe == QuantizeRecipe::kTrefoil; }
-  bool has_target() const { return !inputs_.original_latent.empty(); }
+  bool has_target() const { return inputs_.original_latent != nullptr; }
 
   SolveOptions rtn() const { return rtn_options(); }
 
@@ -84,6 +81,13 @@ class ExpertJob {
     std::vector<float> weight(static_cast<size_t>(linear.out_features * linear.in_features));
     decode_linear(*inputs_.source, linear, 0, linear.out_features, weight);
     return weight;
+  }
+
+  // The rows of this expert's tokens.
+  std::vector<float> gather(const ActivationFile& latent) const {
+    std::vector<float> rows(static_cast<size_t>(tokens_.count() * latent_));
+    latent.gather(tokens_.token, rows);
+    return rows;
   }
 
   ExpertWeights weights(const Matrices& matrices) const {

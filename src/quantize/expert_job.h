@@ -1,5 +1,4 @@
-// One routed expert: decode its MXFP4 weights, form Hessians from the tokens it sees, solve w1, w3 and w2, and run the
-// result on those tokens. Single-threaded and pure, so that experts can be done side by side in any order.
+// One routed expert: decode its MXFP4 weights, form Hessians from the tokens it sees, solve w1, w3 and w2. Single-threaded and pure, so that experts can be done side by side in any order.
 // docs/quantization.md, "One expert".
 #pragma once
 
@@ -9,8 +8,9 @@
 #include <vector>
 
 #include "checkpoint/model_config.h"
+#include "quantize/encoded_linear.h"
 #include "quantize/report.h"
-#include "quantize/shard_writer.h"
+#include "quantize/row_file.h"
 #include "quantize/token_lists.h"
 #include "quantize/two_sided.h"
 
@@ -22,16 +22,15 @@ struct LayerInputs {
   const ModelConfig* config = nullptr;
   const QuantizeOptions* options = nullptr;
   int64_t layer = 0;
-  std::span<const float> latent;           // [tokens, latent] of the quantized stream
-  std::span<const float> original_latent;  // the same tokens of the original stream; empty without a mismatch target
-  std::span<const float> shared_hessian;   // [latent, latent] of all tokens; empty unless the recipe shrinks towards it
+  const ActivationFile* latent = nullptr;           // [tokens, latent] of the quantized stream; null under kRtn
+  const ActivationFile* original_latent = nullptr;  // of the original stream; null without a mismatch target
+  std::span<const float> shared_hessian;  // [latent, latent] of all tokens; empty unless the recipe shrinks towards it
   const OutputMetric* w2_metric = nullptr;  // null: errors of w2's outputs all weigh alike
 };
 
 struct ExpertResult {
   std::array<EncodedLinear, 3> encoded;  // by ExpertPart
   std::array<MatrixRecord, 3> record;    // by ExpertPart
-  std::vector<float> output;             // [tokens of the expert, latent] of the quantized expert; empty under kRtn
 };
 
 // Error(kCorrupt) naming layer, expert and matrix when weights do not decode or inputs are not finite.

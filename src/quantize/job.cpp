@@ -8,13 +8,17 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "checkpoint/output_folder.h"
+#include "plan/machine.h"
+#include "plan/quantize_needs.h"
 #include "quantize/calibration.h"
+#include "quantize/job_folder.h"
 #include "quantize/linalg.h"
 #include "quantize/output_check.h"
 #include "quantize/provenance.h"
 #include "quantize/recipe.h"
 #include "quantize/report.h"
 #include "quantize/source_check.h"
+#include "quantize/unit_names.h"
 #include "quantize/walk.h"
 #include "trefoil/self_check.h"
 
@@ -31,28 +35,32 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// Whether an error leaves work that the same command could go on with: the disk, memory or a stop ended it and some unit
+// is finished, or a part of the output itself is.
+bool is_worth_keeping(const Ledger& ledger, ErrorCode code) {
+  const std::vector<std::string> units = ledger.units();
+  if (code == ErrorCode::kCancelled || code == ErrorCode::kIo || code == ErrorCode::kOverBudget) return !units.empty();
+  return std::any_of(units.begin(), units.end(),
+                     [](const std::string& unit) { return is_expert_unit(unit) || is_copy_unit(unit); });
+}
+
 class QuantizeJob {
  public:
   QuantizeJob(const QuantizeOptions& options, ProgressSink& progress) : options_(options), progress_(progress) {}
 
   QuantizeSummary run() {
-    const auto start = std::chrono::steady_clock::now();
     look_at_source();
     plan_output();
     OutputFolder output(options_.output, options_.source, files_, options_.overwrite);
     load_text();
-    output.require_space(bytes_needed());
+    cut_work();
+    require_space(output);
     if (!options_.dry_run) {
-      output.begin();
-      quantize_into(output.staging());
-    }
-    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (!options_.dry_run) {
-      complete(output.staging());
-      output.publish(last_file());
+      quantize_into(output);
     }
     QuantizeSummary summary = summarize(report_);
-    summary.markdown = report_markdown(report_);
+    summary.markdown =
+        is_finished_by_other_ ? "another process finishes the output and reports\n" : report_markdown(report_);
     return summary;
   }
 
@@ -63,7 +71,7 @@ class QuantizeJob {
   // Everything about the source that can be wrong, before any work.
   void look_at_source() {
     config_ = load_model_config(options_.source);
-    source_ = std::make_shared<const Checkpoint>(Checkpoint::open(options_.source));
+    source_ = std::make_shared<const Checkpoint>(Checkpoint::open(options_.source, Checkpoint::Access::kRead));
     has_index_ = fs::exists(options_.source / kIndexFile);
     layers_ = find_routed_experts(*source_, config_);
     check_text_tensors(*source_, config_);
@@ -114,13 +122,13 @@ class QuantizeJob {
     return 8.0 * static_cast<double>(bytes) / static_cast<double>(weights);
   }
 
-  // Tensors, headers, side files and the report. A name in a header costs its length and about 100 bytes; a matrix in
-  // the report about 400.
+  // Tensors, headers, side files, the report and the ledger. A name in a header costs its length and about 100 bytes; a
+  // matrix in the report about 400, and its bytes in the ledger as much.
   uint64_t bytes_needed() const {
     uint64_t bytes = report_.output_tensor_bytes + (1u << 20);
     for (const ShardPlan& plan : plans_) {
       bytes += data_alignment(encoding_of(options_).layout);
-      for (const ShardTensor& tensor : plan.tensors) bytes += 2 * tensor.plan.name.size() + 600;
+      for (const ShardTensor& tensor : plan.tensors) bytes += 2 * tensor.plan.name.size() + 1000;
     }
     for (const std::string& name : side_files_) bytes += fs::file_size(options_.source / name);
     for (const auto& row : report_.calibration.rows) bytes += 8 * row.size();
@@ -147,12 +155,128 @@ class QuantizeJob {
     }
   }
 
-  void quantize_into(const fs::path& staging) {
-    ThreadPool pool(threads_);
-    ShardWriter writer(*source_, plans_, encoding_of(options_).layout, staging);
-    report_.layers = walk({source_, config_, options_, layers_, report_.calibration, pool, writer, progress_});
-    progress_.update("copying unchanged shards", 0, 0);
-    writer.write_untouched();
+  QuantizeNeeds needs() const {
+    QuantizeNeeds needs;
+    needs.rows = static_cast<int64_t>(report_.calibration.rows.size());
+    needs.row_length = report_.calibration.row_length;
+    needs.threads = threads_;
+    needs.is_calibrated = options_.recipe != QuantizeRecipe::kRtn;
+    needs.has_original_stream = options_.recipe == QuantizeRecipe::kTrefoil && options_.tuning.target_alpha > 0;
+    needs.stores_bf16 = options_.numerics == Numerics::kBf16;
+    needs.budget_bytes = options_.memory_bytes != 0 ? options_.memory_bytes : read_machine_memory().limit_bytes();
+    needs.num_tensors = source_->tensors().size();
+    return needs;
+  }
+
+  void cut_work() {
+    cut_ = cut_quantize(config_, needs());
+    report_.planned_memory_bytes = cut_.peak_bytes();
+    report_.planned_scratch_bytes = scratch_bytes(config_, needs());
+  }
+
+  // An interrupted run has written a part of it already: what it holds is not asked for again.
+  void require_space(const OutputFolder& output) const {
+    if (output.is_publishing()) return;
+    const uint64_t scratch = report_.planned_scratch_bytes;
+    const bool same_place = options_.work_dir.empty();
+    const uint64_t here = bytes_needed() + (same_place ? scratch : 0);
+    output.require_space(here - std::min(here, output.staged_bytes()));
+    if (same_place) return;
+    if (const uint64_t free = free_space(options_.work_dir); free < scratch) {
+      fail(ErrorCode::kOverBudget, "work folder {}: {} free, {} needed", options_.work_dir.string(), format_gb(free),
+           format_gb(scratch));
+    }
+  }
+
+  void quantize_into(OutputFolder& output) {
+    if (options_.resume && !output.has_staging())
+      fail(ErrorCode::kInvalidArgument, "output {}: there is no interrupted run to resume", options_.output.string());
+    const bool has_earlier_work = output.has_staging();
+    output.begin();
+    try {
+      work(output);
+    } catch (...) {
+      // The process that finishes takes the staging folder away under those that joined it.
+      if (options_.join && !output.has_staging() && fs::exists(options_.output / last_file())) {
+        is_finished_by_other_ = true;
+        return;
+      }
+      if (has_earlier_work) output.keep();
+      throw;
+    }
+  }
+
+  void work(OutputFolder& output) {
+    const WorkGrain grain{cut_.unit_rows, cut_.sweep_rows, cut_.experts_per_unit};
+    JobFolder job(output, identity_of(report_), grain, {options_.join, options_.overwrite, options_.work_dir});
+    Ledger ledger(job.ledger_folder(), job.digest());
+    if (!output.is_publishing()) {
+      ThreadPool pool(threads_);
+      make_shards(output, job, ledger, pool);
+    }
+    const std::optional<FileLock> finishing = job.claim_finish();
+    if (!finishing) {
+      is_finished_by_other_ = true;
+      output.keep();
+      return;
+    }
+    collect(job, ledger);
+    if (!output.is_publishing()) complete(output.staging());
+    std::error_code ignored;
+    fs::remove_all(job.activation_folder(), ignored);
+    output.publish(last_file());
+  }
+
+  void make_shards(OutputFolder& output, JobFolder& job, Ledger& ledger, ThreadPool& pool) {
+    StagedShards shards(*source_, plans_, encoding_of(options_), output.staging());
+    Crew crew(ledger, {options_.join, options_.stop}, progress_);
+    std::optional<ActivationStore> activations;
+    if (options_.recipe != QuantizeRecipe::kRtn) {
+      activations.emplace(job.activation_folder(), config_, options_.numerics, report_.calibration.num_tokens(),
+                          split_layer_of(layers_));
+    }
+    const WalkInputs inputs{source_,
+                            config_,
+                            options_,
+                            layers_,
+                            report_.calibration,
+                            job.grain(),
+                            cut_.experts_at_once,
+                            activations ? &*activations : nullptr,
+                            shards,
+                            ledger,
+                            crew,
+                            pool,
+                            progress_};
+    if (job.needs_audit()) audit_walk(inputs);
+    if (options_.join) job.share();
+    try {
+      walk(inputs);
+      crew.run("unchanged tensors", copy_units(shards));
+    } catch (const Error& error) {
+      if (is_worth_keeping(ledger, error.code())) output.keep();
+      throw;
+    }
+  }
+
+  std::vector<Unit> copy_units(StagedShards& shards) const {
+    std::vector<Unit> units;
+    for (const ShardPlan& plan : plans_) {
+      units.push_back({copy_unit_name(plan.file), [&shards, &plan] {
+                         UnitRecord record;
+                         record.ranges = shards.copy_unchanged(plan);
+                         shards.sync(plan.file);
+                         return record;
+                       }});
+    }
+    return units;
+  }
+
+  // The facts of the report that the units recorded.
+  void collect(const JobFolder& job, const Ledger& ledger) {
+    report_.layers = collect_layer_records(ledger, layers_, job.grain(), report_.calibration.num_tokens());
+    report_.peak_memory_bytes = peak_resident_bytes();
+    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
 
   // Everything but the shards, and the check that what is there is a checkpoint.
@@ -192,6 +316,9 @@ class QuantizeJob {
   std::vector<std::string> files_;  // of the output
   std::string card_file_;
   int threads_ = 1;
+  QuantizeCut cut_;
+  bool is_finished_by_other_ = false;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   QuantizeReport report_;
 };
 

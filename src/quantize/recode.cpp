@@ -207,6 +207,7 @@ RecodeResult recode(const RecodeOptions& options) {
   output.require_space(plan.index.total_size +
                        plan.index.total_size / 100);  // headers and small files are well below 1 %
   output.begin();
+  output.clear();
   ThreadPool pool(options.threads);
   for (size_t i = 0; i < plan.shards.size(); ++i) {
     write_shard(options, input, plan, plan.shards[i], output.staging(), pool);

@@ -77,6 +77,9 @@ struct QuantizeReport {
   uint64_t output_tensor_bytes = 0;
   double bits_per_weight = 0;
   double seconds = 0;
+  uint64_t planned_memory_bytes = 0;  // resident at most, by the formulas of plan
+  uint64_t peak_memory_bytes = 0;     // of the process that finished the output (VmHWM)
+  uint64_t planned_scratch_bytes = 0;
 };
 
 // The totals of a report.

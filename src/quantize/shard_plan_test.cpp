@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "quantize/shard_writer.h"
+#include "quantize/staged_shards.h"
 #include "support/expect_error.h"
 #include "support/raw_checkpoint.h"
 #include "support/test_support.h"
@@ -127,7 +127,7 @@ TEST(ShardPlan, RefusesAGroupSizeThatDoesNotDivideTheInputs) {
   }));
 }
 
-TEST(ShardWriter, EncodesTheKnownAnswer) {
+TEST(EncodedLinear, IsTheKnownAnswer) {
   // -4 -3 -2 -1 0 1 2 3 -4 3 2 1 0 -1 and fifty zeros: docs/formats.md, "pack-quantized", known answers
   QuantizedMatrix matrix{1, 64, 64, 3, std::vector<int8_t>(64, 0), {0x3F81}};
   const int8_t start[] = {-4, -3, -2, -1, 0, 1, 2, 3, -4, 3, 2, 1, 0, -1};
@@ -143,27 +143,44 @@ TEST(ShardWriter, EncodesTheKnownAnswer) {
   EXPECT_EQ(load<int64_t>(dense.shape.data() + 8), 64);
 }
 
-TEST(ShardWriter, WritesAShardWhenItsLastLayerIsDone) {
+TEST(StagedShards, AreWholeFilesFilledInAnyOrderAndOverSeveralRuns) {
   TempDir temp, out;
   write_raw_checkpoint(temp.path(), scattered());
   const Checkpoint source = Checkpoint::open(temp.path());
   const auto layers = experts_of(source);
-  ShardWriter writer(source, plan_shards(source, layers, {3, 64, PackedLayout::kDense}), PackedLayout::kDense,
-                     out.path());
-  for (const RoutedExpert& expert : layers[0].experts) {
-    for (const StoredLinear& linear : expert.linear) {
-      writer.add(linear.module, encode({1, 64, 64, 3, std::vector<int8_t>(64, 1), {0x3F80}}, PackedLayout::kDense));
+  const ExpertEncoding encoding{3, 64, PackedLayout::kDense};
+  const auto plans = plan_shards(source, layers, encoding);
+  std::vector<WrittenRange> written;
+  {
+    StagedShards shards(source, plans, encoding, out.path());
+    for (const RoutedExpert& expert : layers[0].experts) {
+      for (const StoredLinear& linear : expert.linear) {
+        const auto rows = static_cast<size_t>(linear.out_features), cols = static_cast<size_t>(linear.in_features);
+        const QuantizedMatrix ones{linear.out_features,
+                                   linear.in_features,
+                                   64,
+                                   3,
+                                   std::vector<int8_t>(rows * cols, 1),
+                                   std::vector<uint16_t>(rows * cols / 64, 0x3F80)};
+        const auto ranges = shards.write(linear.module, encode(ones, PackedLayout::kDense));
+        written.insert(written.end(), ranges.begin(), ranges.end());
+      }
     }
   }
-  EXPECT_TRUE(fs::is_empty(out.path()));
-  writer.layer_done(1);
-  EXPECT_TRUE(fs::exists(out.path() / "model-1.safetensors"));
-  EXPECT_FALSE(fs::exists(out.path() / "model-2.safetensors"));
-  writer.write_untouched();
+  StagedShards again(source, plans, encoding, out.path());
+  for (const WrittenRange& range : written) EXPECT_TRUE(range_is_intact(out.path(), range));
+  for (const ShardPlan& plan : plans) {
+    for (const WrittenRange& range : again.copy_unchanged(plan)) EXPECT_TRUE(range_is_intact(out.path(), range));
+  }
   const SafetensorsHeader header = read_safetensors_header(InputFile(out.path() / "model-1.safetensors"));
   EXPECT_EQ(header.data_start % 4096, 0u);
   EXPECT_EQ(header.tensors.size(), 20u);
   EXPECT_TRUE(fs::exists(out.path() / "model-2.safetensors"));
+
+  const std::vector<ExpertLinears> experts = again.experts(layers[0]);
+  std::vector<float> row(static_cast<size_t>(experts[0].w2->in_features()));
+  experts[0].w2->decode_rows(0, 1, row);
+  EXPECT_EQ(row, std::vector<float>(row.size(), 1.0f));
 }
 
 }  // namespace

@@ -18,19 +18,16 @@ struct ExpertTokens {
   int64_t count() const { return static_cast<int64_t>(token.size()); }
 };
 
-// By expert id. Weights are all 1.
-std::vector<ExpertTokens> tokens_by_expert(const Routing& routing, int64_t num_experts);
+// Adds a block of tokens, whose first is token `first_token` of the layer, to the lists of the experts from
+// `first_expert` on, as many as there are lists. Blocks come in ascending order. Weights are 1.
+void append_tokens(std::vector<ExpertTokens>& experts, int64_t first_expert, const Routing& block, int64_t first_token);
 
-// c_t = p_t^2 / (mean(u_t^2) + eps), normalised to mean 1 over the expert's tokens, where u_t = expert_sum[t]: an error
-// of an expert enters the layer's output times p_t and through an RMSNorm of u_t. docs/quantization.md, "Token
+// mean(u_t^2) + eps of every row u_t of expert_sum [tokens, width].
+std::vector<double> effect_norms(std::span<const float> expert_sum, int64_t width, double rms_norm_eps);
+
+// c_t = p_t^2 / norm[t], normalised to mean 1 over the expert's tokens, with effect_norms() of all the layer's tokens:
+// an error of an expert enters the layer's output times p_t and through an RMSNorm of u_t. docs/quantization.md, "Token
 // weights".
-void weigh_by_effect(std::vector<ExpertTokens>& experts, std::span<const float> expert_sum, int64_t width,
-                     double rms_norm_eps);
-
-// Rows `token` of values [tokens, width], in order: [token.size(), width].
-std::vector<float> gather_rows(std::span<const float> values, int64_t width, std::span<const int64_t> token);
-
-// sum[token[i]] += gate[i] * rows[i]. Called for the experts in ascending order it is Model::expert_sum's own sum.
-void scatter_add(const ExpertTokens& tokens, std::span<const float> rows, int64_t width, std::span<float> sum);
+void weigh_by_effect(ExpertTokens& expert, std::span<const double> norm);
 
 }  // namespace trefoil

@@ -19,6 +19,12 @@ Routing three_tokens() {
   return routing;
 }
 
+std::vector<ExpertTokens> tokens_by_expert(const Routing& routing, size_t num_experts) {
+  std::vector<ExpertTokens> experts(num_experts);
+  append_tokens(experts, 0, routing, 0);
+  return experts;
+}
+
 TEST(TokenLists, EveryRoutedPairAppearsOnceWithItsGate) {
   const std::vector<ExpertTokens> experts = tokens_by_expert(three_tokens(), 4);
   ASSERT_EQ(experts.size(), 4u);
@@ -30,10 +36,20 @@ TEST(TokenLists, EveryRoutedPairAppearsOnceWithItsGate) {
   EXPECT_THAT(experts[3].weight, ElementsAre(1.0f, 1.0f));
 }
 
+TEST(TokenLists, SomeExpertsOfALaterBlock) {
+  std::vector<ExpertTokens> experts(2);  // experts 1 and 2
+  append_tokens(experts, 1, three_tokens(), 0);
+  append_tokens(experts, 1, three_tokens(), 3);
+  EXPECT_THAT(experts[0].token, ElementsAre(1, 2, 4, 5));
+  EXPECT_THAT(experts[0].gate, ElementsAre(0.5f, 0.125f, 0.5f, 0.125f));
+  EXPECT_THAT(experts[1].token, IsEmpty());
+}
+
 TEST(TokenLists, WeightsAreGateSquaredOverTheSquaredNormWithMeanOne) {
   std::vector<ExpertTokens> experts = tokens_by_expert(three_tokens(), 4);
-  const std::vector<float> sum = {1, 1, 2, 2, 0, 0};  // mean squares 1, 4, 0
-  weigh_by_effect(experts, sum, 2, 1.0);
+  const std::vector<double> norm = effect_norms(std::vector<float>{1, 1, 2, 2, 0, 0}, 2, 1.0);
+  EXPECT_THAT(norm, ElementsAre(2.0, 5.0, 1.0));
+  for (ExpertTokens& expert : experts) weigh_by_effect(expert, norm);
   // expert 0: 0.5625 / 2 and 0.25 / 5, scaled by 2 / (their sum)
   const double a = 0.5625 / 2, b = 0.25 / 5;
   EXPECT_THAT(experts[0].weight,
@@ -45,18 +61,8 @@ TEST(TokenLists, GatesOfZeroLeaveEqualWeights) {
   Routing routing = three_tokens();
   for (float& weight : routing.weight) weight = 0;
   std::vector<ExpertTokens> experts = tokens_by_expert(routing, 4);
-  weigh_by_effect(experts, std::vector<float>(6, 1.0f), 2, 1e-5);
+  weigh_by_effect(experts[0], std::vector<double>(3, 1.0));
   EXPECT_THAT(experts[0].weight, ElementsAre(1.0f, 1.0f));
-}
-
-TEST(TokenLists, ScatterUndoesGatherUpToTheGate) {
-  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
-  const std::vector<ExpertTokens> experts = tokens_by_expert(three_tokens(), 4);
-  const std::vector<float> rows = gather_rows(values, 2, experts[3].token);
-  EXPECT_THAT(rows, ElementsAre(1, 2, 5, 6));
-  std::vector<float> sum(6, 10.0f);
-  scatter_add(experts[3], rows, 2, sum);
-  EXPECT_THAT(sum, ElementsAre(10.25f, 10.5f, 10.0f, 10.0f, 14.375f, 15.25f));
 }
 
 }  // namespace

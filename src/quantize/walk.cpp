@@ -3,24 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "model/checkpoint_weights.h"
-#include "quantize/activations.h"
+#include "quantize/expert_step.h"
 #include "quantize/layer_metric.h"
+#include "quantize/unit_names.h"
+#include "quantize/unit_payload.h"
 
 namespace trefoil {
 namespace {
-
-class Stopwatch {
- public:
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 ForwardOptions forward_options(const QuantizeOptions& options) {
   ForwardOptions forward;
@@ -29,117 +25,430 @@ ForwardOptions forward_options(const QuantizeOptions& options) {
   return forward;
 }
 
+char letter(Stream stream) {
+  return stream == Stream::kQuantized ? 'q' : 'o';
+}
+
+const MoeLayer* find_layer(const std::vector<MoeLayer>& layers, int64_t layer) {
+  const auto at = std::find_if(layers.begin(), layers.end(), [&](const MoeLayer& moe) { return moe.layer == layer; });
+  return at == layers.end() ? nullptr : &*at;
+}
+
+bool has_target(const QuantizeOptions& options) {
+  return options.recipe == QuantizeRecipe::kTrefoil && options.tuning.target_alpha > 0;
+}
+
+// What runs through the experts of a layer in one go, and what is done with the sums.
+struct Sweep {
+  Stream from = Stream::kQuantized;
+  bool quantized_experts = false;
+  bool keeps_effect = false;          // mean squares of the sums, for token weights
+  std::optional<Stream> finishes_to;  // the stream whose next layer's input it makes
+};
+
 class CalibratedWalk {
  public:
   explicit CalibratedWalk(const WalkInputs& inputs)
       : in_(inputs),
+        store_(*inputs.activations),
+        row_length_(inputs.calibration.row_length),
+        rows_(static_cast<int64_t>(inputs.calibration.rows.size())),
+        split_(split_layer_of(inputs.layers)),
+        last_(inputs.layers.back().layer),
         model_(inputs.config, std::make_shared<CheckpointWeights>(inputs.source), forward_options(inputs.options),
                inputs.pool),
-        stream_(model_, inputs.calibration.rows) {}
+        fresh_(model_.new_sequence()) {}
 
-  std::vector<LayerRecord> run() {
-    for (int64_t layer = 0; layer <= in_.layers.back().layer; ++layer) {
-      const Stopwatch watch;
-      stop_if_asked(in_.options);
-      in_.progress.update("layers", layer, in_.layers.back().layer + 1);
-      stream_.attention(layer);
-      if (original_) original_->attention(layer);
-      if (!in_.config.is_moe(layer)) {
-        stream_.dense_ffn(layer);
-        if (original_) original_->dense_ffn(layer);
-      } else if (const MoeLayer* quantized = find(layer)) {
-        LayerRecord record = quantize(*quantized);
-        record.seconds = watch.seconds();
-        records_.push_back(std::move(record));
-      } else {
-        const MoeInput input = stream_.moe_input(layer);
-        stream_.moe_finish(layer, model_.expert_sum(layer, input.latent, input.routing));
+  void run() {
+    embed();
+    for (int64_t layer = 0; layer <= last_; ++layer) {
+      for (const Stream stream : streams_at(layer)) attention(stream, layer);
+      if (in_.config.is_moe(layer)) {
+        const MoeLayer* moe = find_layer(in_.layers, layer);
+        moe != nullptr ? quantize(*moe) : pass_through(layer);
       }
+      store_.drop(layer);
     }
-    return std::move(records_);
   }
 
  private:
-  const MoeLayer* find(int64_t layer) const {
-    const auto at =
-        std::find_if(in_.layers.begin(), in_.layers.end(), [&](const MoeLayer& moe) { return moe.layer == layer; });
-    return at == in_.layers.end() ? nullptr : &*at;
+  struct Block {
+    int64_t first_row = 0, rows = 0;
+    int64_t first_token = 0, tokens = 0;
+  };
+
+  std::vector<Block> blocks(int64_t rows_per_block) const {
+    std::vector<Block> blocks;
+    for (int64_t row = 0; row < rows_; row += rows_per_block) {
+      const int64_t count = std::min(rows_per_block, rows_ - row);
+      blocks.push_back({row, count, row * row_length_, count * row_length_});
+    }
+    return blocks;
   }
 
-  LayerRecord quantize(const MoeLayer& moe) {
+  std::vector<Stream> streams_at(int64_t layer) const {
+    if (has_target(in_.options) && layer > split_) return {Stream::kQuantized, Stream::kOriginal};
+    return {Stream::kQuantized};
+  }
+
+  std::string stage(int64_t layer, std::string_view what) const {
+    return fmt::format("layer {} of {}: {}", layer, last_, what);
+  }
+
+  void embed() {
+    std::vector<Unit> units;
+    for (const Block& block : blocks(in_.grain.unit_rows)) {
+      units.push_back({unit_name(0, "embed", block.first_row), [this, block] {
+                         std::vector<int32_t> ids;
+                         for (int64_t row = 0; row < block.rows; ++row) {
+                           const auto& from = in_.calibration.rows[static_cast<size_t>(block.first_row + row)];
+                           ids.insert(ids.end(), from.begin(), from.end());
+                         }
+                         const ResidualStream residual = model_.embed(ids);
+                         ActivationFile prefix = store_.prefix(Stream::kQuantized, 0);
+                         return record_of({prefix.write(block.first_token, residual.prefix)});
+                       }});
+    }
+    in_.crew.run("embedding", units);
+  }
+
+  void attention(Stream stream, int64_t layer) {
+    std::vector<Unit> units;
+    for (const Block& block : blocks(in_.grain.unit_rows)) {
+      units.push_back({unit_name(layer, fmt::format("attend-{}", letter(stream)), block.first_row),
+                       [this, stream, layer, block] { return attend(stream, layer, block); }});
+    }
+    in_.crew.run(stage(layer, stream == Stream::kQuantized ? "attention" : "attention, original stream"), units);
+  }
+
+  UnitRecord attend(Stream stream, int64_t layer, const Block& block) {
+    ResidualStream residual = store_.before_attention(stream, layer, block.first_token, block.tokens);
+    // Every row starts from nothing, and no state outlives the layer that uses it.
+    std::vector<SequenceState> states(static_cast<size_t>(block.rows));
+    std::vector<SequenceRows> sequences;
+    for (int64_t row = 0; row < block.rows; ++row) {
+      SequenceState& state = states[static_cast<size_t>(row)];
+      state.layers.resize(fresh_.layers.size());
+      state.layers[static_cast<size_t>(layer)] = fresh_.layers[static_cast<size_t>(layer)];
+      sequences.push_back({&state, row * row_length_, row_length_});
+    }
+    model_.attention(layer, residual, sequences);
+    check_finite(block, residual.prefix, layer, "attention");
+    states.clear();
+    return in_.config.is_moe(layer) ? enter_experts(stream, layer, block, residual)
+                                    : finish_dense(stream, layer, block, residual);
+  }
+
+  UnitRecord finish_dense(Stream stream, int64_t layer, const Block& block, ResidualStream& residual) {
+    const std::vector<float> h = model_.ffn_input(layer, residual);
+    model_.add_ffn(layer, residual, model_.dense_ffn(layer, h, residual.tokens));
+    check_finite(block, residual.prefix, layer, "the dense MLP");
+    return record_of({store_.prefix(stream, layer + 1).write(block.first_token, residual.prefix)});
+  }
+
+  UnitRecord enter_experts(Stream stream, int64_t layer, const Block& block, const ResidualStream& residual) {
+    const std::vector<float> h = model_.ffn_input(layer, residual);
+    check_finite(block, h, layer, "post_attention_layernorm");
+    const Routing routing = model_.route(layer, h, residual.tokens);
+    const std::vector<float> latent = model_.latent(layer, h, residual.tokens);
+    check_finite(block, latent, layer, "routed_expert_down_proj");
+    return record_of({store_.attended(stream, layer).write(block.first_token, residual.prefix),
+                      store_.latent(stream, layer).write(block.first_token, latent),
+                      store_.write_routing(stream, layer, block.first_token, routing)});
+  }
+
+  void quantize(const MoeLayer& moe) {
     const int64_t layer = moe.layer;
-    const int64_t width = in_.config.routed_expert_hidden_size;
     const bool is_trefoil = in_.options.recipe == QuantizeRecipe::kTrefoil;
-    const bool has_target = is_trefoil && in_.options.tuning.target_alpha > 0;
-    const MoeInput input = stream_.moe_input(layer);
-    std::vector<ExpertTokens> tokens = tokens_by_expert(input.routing, in_.config.num_experts);
-    note_missing_tokens(layer, tokens);
-
-    // What the layer's own experts make of the quantized stream, and of the original one.
-    std::vector<float> expert_sum, original_sum, shared;
-    MoeInput original_input;
-    const bool streams_split_here = has_target && !original_;
-    if (is_trefoil && (in_.options.tuning.gate_weighting || streams_split_here)) {
-      expert_sum = model_.expert_sum(layer, input.latent, input.routing);
+    const bool weighs = is_trefoil && in_.options.tuning.gate_weighting;
+    const bool is_last = layer == last_;
+    const bool splits_here = has_target(in_.options) && layer == split_;
+    const auto original_next = is_last ? std::nullopt : std::optional(Stream::kOriginal);
+    if (weighs || (splits_here && !is_last)) {
+      sweep(layer, {Stream::kQuantized, false, weighs, splits_here ? original_next : std::nullopt},
+            "the layer's own experts");
     }
-    if (is_trefoil && in_.options.tuning.gate_weighting)
-      weigh_by_effect(tokens, expert_sum, width, in_.config.rms_norm_eps);
-    if (is_trefoil) shared = shared_hessian(input.latent, width, in_.pool);
-    if (streams_split_here) {
-      original_.emplace(stream_);
-      original_input = input;
-      original_sum = std::move(expert_sum);
-    } else if (has_target) {
-      original_input = original_->moe_input(layer);
-      original_sum = model_.expert_sum(layer, original_input.latent, original_input.routing);
-    }
-
-    std::optional<OutputMetric> w2_metric;
-    if (is_trefoil && in_.options.tuning.output_metric)
-      w2_metric = w2_output_metric(CheckpointWeights(in_.source), in_.config, layer);
-    const LayerInputs inputs{in_.source.get(), &in_.config,           &in_.options, layer,
-                             input.latent,     original_input.latent, shared,       w2_metric ? &*w2_metric : nullptr};
-    LayerResult result = quantize_layer(inputs, moe, tokens, in_.pool, in_.writer, in_.progress);
-    stream_.moe_finish(layer, result.expert_sum);
-    if (original_) original_->moe_finish(layer, original_sum);
-    in_.writer.layer_done(layer);
-    return std::move(result.record);
+    if (has_target(in_.options) && !splits_here && !is_last)
+      sweep(layer, {Stream::kOriginal, false, false, original_next}, "experts, original stream");
+    solve(moe);
+    if (!is_last) sweep(layer, {Stream::kQuantized, true, false, Stream::kQuantized}, "quantized experts");
   }
 
-  void note_missing_tokens(int64_t layer, const std::vector<ExpertTokens>& tokens) {
-    const auto missing =
-        std::count_if(tokens.begin(), tokens.end(), [](const ExpertTokens& expert) { return expert.count() == 0; });
-    if (missing == 0) return;
-    in_.progress.note(
-        fmt::format("layer {}: {} of {} experts see no calibration token", layer, missing, tokens.size()));
+  // A MoE layer that stays as it is.
+  void pass_through(int64_t layer) {
+    for (const Stream stream : streams_at(layer)) sweep(layer, {stream, false, false, stream}, "experts");
+  }
+
+  void solve(const MoeLayer& moe) {
+    const int64_t layer = moe.layer;
+    const bool is_trefoil = in_.options.recipe == QuantizeRecipe::kTrefoil;
+    if (is_trefoil) in_.crew.run(stage(layer, "shared Hessian"), {shared_hessian_unit(layer)});
+    const ActivationFile latent = store_.latent(Stream::kQuantized, layer);
+    std::optional<ActivationFile> original;
+    if (has_target(in_.options))
+      original.emplace(store_.latent(layer > split_ ? Stream::kOriginal : Stream::kQuantized, layer));
+    std::vector<float> shared;
+    std::optional<OutputMetric> w2_metric;
+    LayerInputs inputs{in_.source.get(), &in_.config, &in_.options, layer, &latent, original ? &*original : nullptr, {},
+                       nullptr};
+    const std::vector<Unit> units = expert_units(in_, inputs, moe);
+    const bool is_done =
+        std::all_of(units.begin(), units.end(), [&](const Unit& unit) { return in_.ledger.is_done(unit.name); });
+    if (is_trefoil && !is_done) {
+      shared.resize(static_cast<size_t>(latent.width() * latent.width()));
+      store_.shared_hessian(layer).read(0, std::as_writable_bytes(std::span(shared)));
+      if (in_.options.tuning.output_metric)
+        w2_metric = w2_output_metric(CheckpointWeights(in_.source), in_.config, layer);
+    }
+    inputs.shared_hessian = shared;
+    inputs.w2_metric = w2_metric ? &*w2_metric : nullptr;
+    in_.crew.run(stage(layer, "experts"), units);
+    note_missing_tokens(layer, units);
+  }
+
+  Unit shared_hessian_unit(int64_t layer) {
+    return {unit_name(layer, "shared", 0), [this, layer] {
+              const std::vector<float> shared = shared_hessian_of(store_.latent(Stream::kQuantized, layer), in_.pool);
+              return record_of({store_.shared_hessian(layer).write(0, std::as_bytes(std::span(shared)))});
+            }};
+  }
+
+  void sweep(int64_t layer, const Sweep& what, std::string_view title) {
+    std::vector<ExpertLinears> staged;
+    if (what.quantized_experts) staged = in_.shards.experts(*find_layer(in_.layers, layer));
+    const std::string step = fmt::format("sweep-{}{}", letter(what.from), what.quantized_experts ? "-quantized" : "");
+    std::vector<Unit> units;
+    for (const Block& block : blocks(in_.grain.sweep_rows)) {
+      units.push_back({unit_name(layer, step, block.first_row),
+                       [this, layer, &what, &staged, block] { return sweep_block(layer, what, staged, block); }});
+    }
+    in_.crew.run(stage(layer, title), units);
+  }
+
+  UnitRecord sweep_block(int64_t layer, const Sweep& what, const std::vector<ExpertLinears>& staged,
+                         const Block& block) {
+    const int64_t width = in_.config.routed_expert_hidden_size;
+    std::vector<float> sum;
+    {
+      std::vector<float> latent(static_cast<size_t>(block.tokens * width));
+      store_.latent(what.from, layer).read(block.first_token, latent);
+      const Routing routing = store_.read_routing(what.from, layer, block.first_token, block.tokens);
+      sum = what.quantized_experts ? model_.expert_sum(layer, latent, routing, staged)
+                                   : model_.expert_sum(layer, latent, routing);
+    }
+    std::vector<WrittenRange> written;
+    if (what.keeps_effect) {
+      const std::vector<double> norm = effect_norms(sum, width, in_.config.rms_norm_eps);
+      written.push_back(store_.effect(layer).write(block.first_token, std::as_bytes(std::span(norm))));
+    }
+    if (what.finishes_to) {
+      for (int64_t row = 0; row < block.rows; row += in_.grain.unit_rows) {
+        const int64_t rows = std::min(in_.grain.unit_rows, block.rows - row);
+        const Block part{block.first_row + row, rows, block.first_token + row * row_length_, rows * row_length_};
+        const auto part_sum = std::span<const float>(sum).subspan(static_cast<size_t>(row * row_length_ * width),
+                                                                  static_cast<size_t>(part.tokens * width));
+        written.push_back(finish_moe(layer, what, part, part_sum));
+      }
+    }
+    return record_of(std::move(written));
+  }
+
+  WrittenRange finish_moe(int64_t layer, const Sweep& what, const Block& block, std::span<const float> sum) {
+    ResidualStream residual = store_.after_attention(what.from, layer, block.first_token, block.tokens);
+    const std::vector<float> h = model_.ffn_input(layer, residual);
+    model_.add_ffn(layer, residual, model_.moe_finish(layer, h, sum, block.tokens));
+    check_finite(block, residual.prefix, layer, "the experts");
+    return store_.prefix(*what.finishes_to, layer + 1).write(block.first_token, residual.prefix);
+  }
+
+  static UnitRecord record_of(std::vector<WrittenRange> ranges) {
+    UnitRecord record;
+    record.ranges = std::move(ranges);
+    return record;
+  }
+
+  void check_finite(const Block& block, std::span<const float> values, int64_t layer, std::string_view step) const {
+    const auto bad = std::find_if_not(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+    if (bad == values.end()) return;
+    const int64_t token = (bad - values.begin()) / (static_cast<int64_t>(values.size()) / block.tokens);
+    fail(ErrorCode::kCorrupt,
+         "layer {}: an activation after {} is {} (calibration row {}, token {}); is the source sound?", layer, step,
+         *bad, block.first_row + token / row_length_, token % row_length_);
+  }
+
+  void note_missing_tokens(int64_t layer, const std::vector<Unit>& units) {
+    int64_t experts = 0, missing = 0;
+    for (const Unit& unit : units) {
+      const std::optional<UnitRecord> record = in_.ledger.find(unit.name);
+      if (!record) continue;
+      for (const int64_t tokens : parse_payload(record->payload).tokens_per_expert) {
+        ++experts;
+        if (tokens == 0) ++missing;
+      }
+    }
+    if (missing > 0)
+      in_.progress.note(fmt::format("layer {}: {} of {} experts see no calibration token", layer, missing, experts));
   }
 
   const WalkInputs& in_;
+  const ActivationStore& store_;
+  int64_t row_length_, rows_, split_, last_;
   Model model_;
-  ActivationStream stream_;
-  std::optional<ActivationStream> original_;
-  std::vector<LayerRecord> records_;
+  SequenceState fresh_;  // of a sequence that has seen nothing
 };
 
-std::vector<LayerRecord> walk_weights_only(const WalkInputs& in) {
-  std::vector<LayerRecord> records;
+void walk_weights_only(const WalkInputs& in) {
   for (const MoeLayer& moe : in.layers) {
-    const Stopwatch watch;
-    const LayerInputs inputs{in.source.get(), &in.config, &in.options, moe.layer, {}, {}, {}, nullptr};
-    const std::vector<ExpertTokens> no_tokens(moe.experts.size());
-    LayerRecord record = quantize_layer(inputs, moe, no_tokens, in.pool, in.writer, in.progress).record;
-    in.writer.layer_done(moe.layer);
-    record.seconds = watch.seconds();
-    records.push_back(std::move(record));
+    const LayerInputs inputs{in.source.get(), &in.config, &in.options, moe.layer, nullptr, nullptr, {}, nullptr};
+    in.crew.run(fmt::format("layer {} of {}: experts", moe.layer, in.layers.back().layer),
+                expert_units(in, inputs, moe));
+  }
+}
+
+// ---- audit ----
+
+class Audit {
+ public:
+  explicit Audit(const WalkInputs& in) : in_(in) {}
+
+  void run() {
+    check_shards();
+    if (in_.activations != nullptr) check_activations();
+  }
+
+ private:
+  // Units of experts and copies stand for themselves.
+  void check_shards() {
+    std::vector<std::string> units;
+    for (const std::string& unit : in_.ledger.units()) {
+      if (is_expert_unit(unit) || is_copy_unit(unit)) units.push_back(unit);
+    }
+    std::vector<char> intact(units.size());
+    in_.progress.update("checking what an earlier run finished", 0, static_cast<int64_t>(units.size()));
+    in_.pool.parallel_for(static_cast<int64_t>(units.size()), [&](int64_t i) {
+      const auto at = static_cast<size_t>(i);
+      intact[at] = is_intact(units[at], in_.shards.folder()) ? 1 : 0;
+    });
+    for (size_t i = 0; i < units.size(); ++i) {
+      if (intact[i] == 0) in_.ledger.forget(units[i]);
+    }
+  }
+
+  bool is_intact(const std::string& unit, const fs::path& folder) const {
+    const std::optional<UnitRecord> record = in_.ledger.find(unit);
+    return record && std::all_of(record->ranges.begin(), record->ranges.end(),
+                                 [&](const WrittenRange& range) { return range_is_intact(folder, range); });
+  }
+
+  // The walk goes on from the last layer whose inputs are all there; layers before it are done, later ones are not. Once
+  // the last layer is solved its activations are gone, and nothing needs them.
+  void check_activations() {
+    int64_t start = in_.layers.back().layer;
+    if (is_solved_before(start + 1)) return;
+    collect_activation_units();
+    while (start > 0 && !(is_solved_before(start) && inputs_are_intact(start))) --start;
+    for (const auto& [unit, layer] : activation_units_) {
+      if (layer > start || (layer == start && !is_intact(unit, in_.activations->folder()))) in_.ledger.forget(unit);
+      if (start == 0 && !is_intact(unit, in_.activations->folder())) in_.ledger.forget(unit);
+    }
+  }
+
+  void collect_activation_units() {
+    for (const std::string& unit : in_.ledger.units()) {
+      if (is_expert_unit(unit) || is_copy_unit(unit)) continue;
+      const std::optional<UnitRecord> record = in_.ledger.find(unit);
+      if (!record) {
+        in_.ledger.forget(unit);
+        continue;
+      }
+      activation_units_[unit] = std::stoll(unit.substr(1));
+      for (const WrittenRange& range : record->ranges) ranges_[range.file].push_back(range);
+    }
+  }
+
+  bool is_solved_before(int64_t layer) {
+    for (const MoeLayer& moe : in_.layers) {
+      if (moe.layer >= layer) continue;
+      const auto experts = static_cast<int64_t>(moe.experts.size());
+      for (int64_t begin = 0; begin < experts; begin += in_.grain.experts_per_unit) {
+        if (!in_.ledger.is_done(unit_name(moe.layer, kExpertStep, begin))) return false;
+      }
+    }
+    return true;
+  }
+
+  bool inputs_are_intact(int64_t layer) {
+    const bool two = has_target(in_.options) && layer > split_layer_of(in_.layers);
+    for (const Stream stream : {Stream::kQuantized, Stream::kOriginal}) {
+      if (stream == Stream::kOriginal && !two) continue;
+      for (const std::string& file : in_.activations->files_at(stream, layer)) {
+        if (!file_is_intact(file)) return false;
+      }
+    }
+    return true;
+  }
+
+  bool file_is_intact(const std::string& file) {
+    if (const auto known = intact_files_.find(file); known != intact_files_.end()) return known->second;
+    uint64_t bytes = 0;
+    bool intact = true;
+    for (const WrittenRange& range : ranges_[file]) {
+      bytes += range.bytes;
+      intact = intact && range_is_intact(in_.activations->folder(), range);
+    }
+    return intact_files_[file] = intact && bytes == in_.activations->prefix_bytes();
+  }
+
+  const WalkInputs& in_;
+  std::map<std::string, int64_t> activation_units_;          // unit -> layer
+  std::map<std::string, std::vector<WrittenRange>> ranges_;  // by file
+  std::map<std::string, bool> intact_files_;
+};
+
+}  // namespace
+
+void walk(const WalkInputs& inputs) {
+  if (inputs.options.recipe == QuantizeRecipe::kRtn) {
+    walk_weights_only(inputs);
+  } else {
+    CalibratedWalk(inputs).run();
+  }
+}
+
+void audit_walk(const WalkInputs& inputs) {
+  Audit(inputs).run();
+}
+
+std::vector<LayerRecord> collect_layer_records(const Ledger& ledger, const std::vector<MoeLayer>& layers,
+                                               const WorkGrain& grain, int64_t calibration_tokens) {
+  std::map<int64_t, double> seconds;
+  for (const std::string& unit : ledger.units()) {
+    const std::optional<UnitRecord> record = ledger.find(unit);
+    if (record && !is_copy_unit(unit)) seconds[std::stoll(unit.substr(1))] += record->seconds;
+  }
+  std::vector<LayerRecord> records;
+  for (const MoeLayer& moe : layers) {
+    LayerRecord layer;
+    layer.layer = moe.layer;
+    layer.tokens = calibration_tokens;
+    layer.seconds = seconds[moe.layer];
+    const auto experts = static_cast<int64_t>(moe.experts.size());
+    for (int64_t begin = 0; begin < experts; begin += grain.experts_per_unit) {
+      const std::string unit = unit_name(moe.layer, kExpertStep, begin);
+      const std::optional<UnitRecord> record = ledger.find(unit);
+      if (!record) fail(ErrorCode::kCorrupt, "{}: there is no record of {}", ledger.folder().string(), unit);
+      SolvedExperts solved = parse_payload(record->payload);
+      layer.tokens_per_expert.insert(layer.tokens_per_expert.end(), solved.tokens_per_expert.begin(),
+                                     solved.tokens_per_expert.end());
+      std::move(solved.matrices.begin(), solved.matrices.end(), std::back_inserter(layer.matrices));
+    }
+    records.push_back(std::move(layer));
   }
   return records;
 }
 
-}  // namespace
-
-std::vector<LayerRecord> walk(const WalkInputs& inputs) {
-  if (inputs.options.recipe == QuantizeRecipe::kRtn) return walk_weights_only(inputs);
-  return CalibratedWalk(inputs).run();
+int64_t split_layer_of(const std::vector<MoeLayer>& layers) {
+  return layers.front().layer;
 }
 
 }  // namespace trefoil

@@ -5,14 +5,26 @@
 //
 // The calibration stream is the quantized one: a layer sees what the layers before it make of the text after
 // quantization. For the mismatch target a second, original stream runs beside it from the first quantized layer on.
+// Everything a step leaves is in files, and a step is cut into units that a Crew does; what a unit computes depends
+// neither on who does it, nor on the threads, nor on how steps are cut.
 #pragma once
 
 #include <memory>
 #include <vector>
 
-#include "quantize/layer_job.h"
+#include "quantize/activation_store.h"
+#include "quantize/crew.h"
+#include "quantize/expert_job.h"
+#include "quantize/staged_shards.h"
 
 namespace trefoil {
+
+// How the steps are cut. Chosen once for a job (memory_budget.h) and kept in its folder: no result depends on it.
+struct WorkGrain {
+  int64_t unit_rows = 1;         // calibration rows of a unit of attention
+  int64_t sweep_rows = 1;        // rows that go through all experts at once; a multiple of unit_rows
+  int64_t experts_per_unit = 8;  // experts of a unit of solving
+};
 
 struct WalkInputs {
   std::shared_ptr<const Checkpoint> source;
@@ -20,13 +32,29 @@ struct WalkInputs {
   const QuantizeOptions& options;
   const std::vector<MoeLayer>& layers;  // to quantize, ascending
   const CalibrationSet& calibration;
+  WorkGrain grain;
+  int64_t experts_at_once = 1;                   // solved side by side, at most one a thread
+  const ActivationStore* activations = nullptr;  // null under kRtn
+  StagedShards& shards;
+  Ledger& ledger;
+  Crew& crew;
   ThreadPool& pool;
-  ShardWriter& writer;
   ProgressSink& progress;
 };
 
-// Quantizes inputs.layers into inputs.writer. kRtn only reads the experts; the other recipes run the model over the
-// calibration rows, up to the last of the layers.
-std::vector<LayerRecord> walk(const WalkInputs& inputs);
+// Quantizes inputs.layers into inputs.shards. kRtn only reads the experts; the other recipes run the model over the
+// calibration rows, up to the last of the layers. Errors name the layer, and the row and token or the expert.
+void walk(const WalkInputs& inputs);
+
+// Forgets the records of units whose bytes are not what they were, so that walk() does them again. Called before it by a
+// process that is alone with the job.
+void audit_walk(const WalkInputs& inputs);
+
+// What the units of the quantized layers recorded, for the report.
+std::vector<LayerRecord> collect_layer_records(const Ledger& ledger, const std::vector<MoeLayer>& layers,
+                                               const WorkGrain& grain, int64_t calibration_tokens);
+
+// The layer at which the original stream leaves the quantized one: the first to be quantized.
+int64_t split_layer_of(const std::vector<MoeLayer>& layers);
 
 }  // namespace trefoil

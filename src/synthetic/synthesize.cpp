@@ -103,6 +103,7 @@ SynthesizeResult synthesize(const SynthesizeOptions& options) {
   if (options.dry_run) return summary_of(config, layout);
   output.require_space(layout.total_size + layout.total_size / 100);  // headers and small files are well below 1 %
   output.begin();
+  output.clear();
   write_shards(options, TensorValues(config, options.seed, options.routing), layout, output.staging());
   for (const SmallFile& file : kSmallFiles) {
     write_text_file(output.staging() / file.name, file.text(options, config, layout));

@@ -1,0 +1,130 @@
+#include "quantize/activation_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace trefoil {
+
+ActivationStore::ActivationStore(fs::path folder, const ModelConfig& config, Numerics numerics, int64_t tokens,
+                                 int64_t split_layer)
+    : folder_(std::move(folder)),
+      element_(numerics == Numerics::kBf16 ? ActivationFile::Element::kBf16 : ActivationFile::Element::kF32),
+      tokens_(tokens),
+      hidden_(config.hidden_size),
+      latent_(config.routed_expert_hidden_size),
+      top_k_(config.num_experts_per_token),
+      block_layers_(config.attn_res_block_size),
+      split_layer_(split_layer) {
+  make_folder(folder_);
+}
+
+std::string ActivationStore::name(Stream stream, const char* what, int64_t layer) const {
+  return fmt::format("{}.{}.{:03}", stream == Stream::kQuantized ? 'q' : 'o', what, layer);
+}
+
+// Up to the split both streams are the quantized one.
+std::string ActivationStore::prefix_name(Stream stream, int64_t layer) const {
+  return name(layer <= split_layer_ ? Stream::kQuantized : stream, "prefix", layer);
+}
+
+ActivationFile ActivationStore::file(std::string name, int64_t width) const {
+  return {folder_, std::move(name), tokens_, width, element_};
+}
+
+ActivationFile ActivationStore::prefix(Stream stream, int64_t layer) const {
+  return file(prefix_name(stream, layer), hidden_);
+}
+ActivationFile ActivationStore::attended(Stream stream, int64_t layer) const {
+  return file(name(stream, "attended", layer), hidden_);
+}
+ActivationFile ActivationStore::latent(Stream stream, int64_t layer) const {
+  return file(name(stream, "latent", layer), latent_);
+}
+RowFile ActivationStore::effect(int64_t layer) const {
+  return {folder_, name(Stream::kQuantized, "effect", layer), tokens_, 8};
+}
+RowFile ActivationStore::shared_hessian(int64_t layer) const {
+  return {folder_, fmt::format("shared.{:03}", layer), latent_, latent_ * 4};
+}
+
+ResidualStream ActivationStore::load(const ActivationFile& sum, Stream stream, int64_t stacked_before, int64_t begin,
+                                     int64_t count) const {
+  ResidualStream residual;
+  residual.tokens = count;
+  residual.hidden = hidden_;
+  const auto read = [&](const ActivationFile& from) {
+    std::vector<float> values(static_cast<size_t>(count * hidden_));
+    from.read(begin, values);
+    return values;
+  };
+  residual.prefix = read(sum);
+  for (int64_t layer = 0; layer < stacked_before; layer += block_layers_)
+    residual.stack.push_back(read(prefix(stream, layer)));
+  return residual;
+}
+
+ResidualStream ActivationStore::before_attention(Stream stream, int64_t layer, int64_t begin, int64_t count) const {
+  return load(prefix(stream, layer), stream, layer, begin, count);
+}
+
+// A layer that begins a block stacks its input.
+ResidualStream ActivationStore::after_attention(Stream stream, int64_t layer, int64_t begin, int64_t count) const {
+  return load(attended(stream, layer), stream, layer + 1, begin, count);
+}
+
+WrittenRange ActivationStore::write_routing(Stream stream, int64_t layer, int64_t begin, const Routing& routing) const {
+  const auto k = static_cast<size_t>(top_k_);
+  std::vector<std::byte> rows(static_cast<size_t>(routing.tokens) * k * 8);
+  for (size_t t = 0; t < static_cast<size_t>(routing.tokens); ++t) {
+    std::copy_n(std::as_bytes(std::span(routing.expert).subspan(t * k, k)).begin(), 4 * k,
+                rows.begin() + static_cast<std::ptrdiff_t>(t * k * 8));
+    std::copy_n(std::as_bytes(std::span(routing.weight).subspan(t * k, k)).begin(), 4 * k,
+                rows.begin() + static_cast<std::ptrdiff_t>(t * k * 8 + 4 * k));
+  }
+  return RowFile(folder_, name(stream, "routing", layer), tokens_, top_k_ * 8).write(begin, rows);
+}
+
+Routing ActivationStore::read_routing(Stream stream, int64_t layer, int64_t begin, int64_t count) const {
+  const auto k = static_cast<size_t>(top_k_);
+  std::vector<std::byte> rows(static_cast<size_t>(count) * k * 8);
+  RowFile(folder_, name(stream, "routing", layer), tokens_, top_k_ * 8).read(begin, rows);
+  Routing routing;
+  routing.tokens = count;
+  routing.top_k = top_k_;
+  routing.expert.resize(static_cast<size_t>(count) * k);
+  routing.weight.resize(routing.expert.size());
+  for (size_t t = 0; t < static_cast<size_t>(count); ++t) {
+    const std::byte* row = rows.data() + t * k * 8;
+    std::copy_n(row, 4 * k, std::as_writable_bytes(std::span(routing.expert).subspan(t * k, k)).begin());
+    std::copy_n(row + 4 * k, 4 * k, std::as_writable_bytes(std::span(routing.weight).subspan(t * k, k)).begin());
+  }
+  return routing;
+}
+
+std::vector<std::string> ActivationStore::files_at(Stream stream, int64_t layer) const {
+  std::vector<std::string> files = {prefix_name(stream, layer)};
+  for (int64_t stacked = 0; stacked < layer; stacked += block_layers_) files.push_back(prefix_name(stream, stacked));
+  return files;
+}
+
+uint64_t ActivationStore::prefix_bytes() const {
+  return static_cast<uint64_t>(tokens_ * hidden_) * (element_ == ActivationFile::Element::kBf16 ? 2 : 4);
+}
+
+void ActivationStore::drop(int64_t layer) const {
+  std::vector<std::string> files = {fmt::format("shared.{:03}", layer), name(Stream::kQuantized, "effect", layer)};
+  for (const Stream stream : {Stream::kQuantized, Stream::kOriginal}) {
+    for (const char* what : {"attended", "latent", "routing"}) files.push_back(name(stream, what, layer));
+    if (!begins_block(layer)) files.push_back(name(stream, "prefix", layer));
+  }
+  for (const std::string& file : files) {
+    std::error_code error;
+    fs::remove(folder_ / file, error);
+    if (error) fail(ErrorCode::kIo, "{}: cannot remove: {}", (folder_ / file).string(), error.message());
+  }
+}
+
+}  // namespace trefoil

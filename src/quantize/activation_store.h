@@ -1,0 +1,67 @@
+// The activations of a quantization job, on disk: what each decoder layer reads and writes for every calibration token,
+// so that memory does not grow with the amount of text and a killed job finds its place again.
+//
+// Two streams: the quantized one (every layer sees what the quantized layers before it make of the text) and, for the
+// mismatch target, the original one. They are one up to the input of the first quantized layer, `split_layer`. Files, a
+// row a token, S = q or o:
+//   S.prefix.L    the running sum that enters layer L; those of layers that begin an AttnRes block are what later
+//                 layers find stacked, and are kept
+//   S.attended.L  the running sum after the attention of L
+//   S.latent.L    what the routed experts of L read         S.routing.L   experts and weights of each token
+//   q.effect.L    mean(u^2) + eps of the experts' sum u, f64: how much an error of an expert weighs (token_lists.h)
+//   shared.L      the Hessian of all latents, f32 [latent, latent]
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+#include "quantize/row_file.h"
+
+namespace trefoil {
+
+enum class Stream { kQuantized, kOriginal };
+
+class ActivationStore {
+ public:
+  // `folder` is made. split_layer: see above.
+  ActivationStore(fs::path folder, const ModelConfig& config, Numerics numerics, int64_t tokens, int64_t split_layer);
+
+  const fs::path& folder() const { return folder_; }
+  int64_t tokens() const { return tokens_; }
+
+  ActivationFile prefix(Stream stream, int64_t layer) const;
+  ActivationFile attended(Stream stream, int64_t layer) const;
+  ActivationFile latent(Stream stream, int64_t layer) const;
+  RowFile effect(int64_t layer) const;
+  RowFile shared_hessian(int64_t layer) const;
+
+  // Tokens [begin, begin + count) of the stream as the attention of `layer` finds it, and as it leaves it.
+  ResidualStream before_attention(Stream stream, int64_t layer, int64_t begin, int64_t count) const;
+  ResidualStream after_attention(Stream stream, int64_t layer, int64_t begin, int64_t count) const;
+
+  WrittenRange write_routing(Stream stream, int64_t layer, int64_t begin, const Routing& routing) const;
+  Routing read_routing(Stream stream, int64_t layer, int64_t begin, int64_t count) const;
+
+  // Files that the walk needs to go on from the input of `layer`, by name.
+  std::vector<std::string> files_at(Stream stream, int64_t layer) const;
+  uint64_t prefix_bytes() const;
+  // Removes what no layer after `layer` reads. Nothing may be at work on it any more.
+  void drop(int64_t layer) const;
+
+ private:
+  std::string name(Stream stream, const char* what, int64_t layer) const;
+  std::string prefix_name(Stream stream, int64_t layer) const;
+  ActivationFile file(std::string name, int64_t width) const;
+  ResidualStream load(const ActivationFile& sum, Stream stream, int64_t stacked_before, int64_t begin,
+                      int64_t count) const;
+  bool begins_block(int64_t layer) const { return layer % block_layers_ == 0; }
+
+  fs::path folder_;
+  ActivationFile::Element element_;
+  int64_t tokens_, hidden_, latent_, top_k_, block_layers_, split_layer_;
+};
+
+}  // namespace trefoil

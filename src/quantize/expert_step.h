@@ -1,0 +1,23 @@
+// The solving of a layer's experts, as units: some experts each, side by side on the pool's threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "quantize/walk.h"
+
+namespace trefoil {
+
+// Units over all experts of the layer. `inputs` and everything in it must outlive them; under kRtn inputs.latent is
+// null. What a unit records: unit_payload.h.
+std::vector<Unit> expert_units(const WalkInputs& walk, const LayerInputs& inputs, const MoeLayer& layer);
+
+// H of all rows of `latent`, unweighted: what thin experts are shrunk towards. [width, width]. Does not depend on the
+// pool's size.
+std::vector<float> shared_hessian_of(const ActivationFile& latent, ThreadPool& pool);
+
+// Throws Error(kCancelled) when options.stop is set.
+void stop_if_asked(const QuantizeOptions& options);
+
+}  // namespace trefoil

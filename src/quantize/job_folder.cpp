@@ -1,0 +1,159 @@
+#include "quantize/job_folder.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "base/sha256.h"
+
+namespace trefoil {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kFolderName = ".job";
+constexpr auto kPollInterval = std::chrono::milliseconds(100);
+
+std::string digest_of(const JobIdentity& identity) {
+  std::string text;
+  for (const auto& [name, value] : identity) text += fmt::format("{}={}\n", name, value);
+  return sha256_hex(as_bytes_of(text));
+}
+
+// One digest for the headers of all shards: names, shapes and sizes of every tensor.
+std::string shards_digest(const SourceRecord& source) {
+  std::string text;
+  for (const ShardRecord& shard : source.shards)
+    text += fmt::format("{} {} {}\n", shard.file, shard.bytes, shard.header_sha256);
+  return sha256_hex(as_bytes_of(text));
+}
+
+// Everything in `folder` but `kept`.
+void remove_all_but(const fs::path& folder, const fs::path& kept) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path() != kept) fs::remove_all(entry.path());
+  }
+}
+
+}  // namespace
+
+JobIdentity identity_of(const QuantizeReport& report) {
+  const QuantizeOptions& o = report.options;
+  JobIdentity identity = {
+      {"recipe", to_string(o.recipe)},
+      {"bits", std::to_string(o.num_bits)},
+      {"group size", std::to_string(o.group_size)},
+      {"layout", o.layout == QuantizeOptions::Layout::kDense ? "dense" : "padded"},
+      {"layers", o.layers ? fmt::format("{}:{}", o.layers->begin, o.layers->end) : "all"},
+      {"source config", report.source.config_sha256},
+      {"source index", report.source.index_sha256},
+      {"source shards", shards_digest(report.source)},
+      {"trefoil", report.environment.version},
+      {"compiler", report.environment.compiler},
+      {"instruction set", report.environment.isa},
+      {"linear algebra", report.environment.blas},
+  };
+  if (o.recipe == QuantizeRecipe::kRtn) return identity;
+  identity.insert(identity.end(), {{"calibration tokens", report.calibration.token_ids_sha256},
+                                   {"tokens in a row", std::to_string(report.calibration.row_length)},
+                                   {"numerics", o.numerics == Numerics::kBf16 ? "bf16" : "f32"},
+                                   {"dampening-frac", fmt::format("{}", o.dampening_frac)}});
+  if (o.recipe == QuantizeRecipe::kStock) {
+    identity.emplace_back("stock-zero-mask", o.stock_zero_mask ? "yes" : "no");
+    return identity;
+  }
+  const TrefoilTuning& t = o.tuning;
+  identity.insert(identity.end(), {{"scales", o.scales == QuantizeOptions::Scales::kAny ? "any" : "positive"},
+                                   {"shrinkage", fmt::format("{}", t.shrinkage)},
+                                   {"target alpha", fmt::format("{}", t.target_alpha)},
+                                   {"refine rounds", std::to_string(t.refine_rounds)},
+                                   {"gate weighting", t.gate_weighting ? "yes" : "no"},
+                                   {"output metric", t.output_metric ? "yes" : "no"},
+                                   {"w2 sequential", t.w2_sequential ? "yes" : "no"}});
+  return identity;
+}
+
+JobFolder::JobFolder(OutputFolder& output, const JobIdentity& identity, const WorkGrain& grain, const Options& options)
+    : folder_(output.staging() / kFolderName), digest_(digest_of(identity)), grain_(grain) {
+  make_folder(folder_);
+  activations_ = options.work_dir.empty() ? folder_ / "activations"
+                                          : options.work_dir / fmt::format("trefoil-{}", digest_.substr(0, 16));
+  take_lock(options);
+  const bool is_new = !fs::exists(folder_ / "job.json");
+  const std::string differs = is_new ? "" : compare_with_disk(identity);
+  if (!is_new && differs.empty()) {
+    needs_audit_ = is_alone_;
+    return;
+  }
+  if (!is_new && (!options.overwrite || !is_alone_)) {
+    fail(ErrorCode::kInvalidArgument, "output {}: it holds an interrupted run with {}; --overwrite starts again",
+         output.folder().string(), differs);
+  }
+  remove_all_but(output.staging(), folder_);
+  remove_all_but(folder_, folder_ / "lock");
+  std::error_code ignored;
+  fs::remove_all(activations_, ignored);
+  write(identity, grain);
+}
+
+void JobFolder::take_lock(const Options& options) {
+  const fs::path file = folder_ / "lock";
+  while (true) {
+    lock_ = FileLock::acquire(file, FileLock::Mode::kExclusive, this_process());
+    is_alone_ = lock_.has_value();
+    if (is_alone_) return;
+    if (!options.is_shared) {
+      fail(ErrorCode::kInvalidArgument, "{}: another process is at work on this output ({}); --join works beside it",
+           folder_.parent_path().parent_path().string(), read_text_file(file, 4096));
+    }
+    lock_ = FileLock::acquire(file, FileLock::Mode::kShared);
+    if (lock_ && fs::exists(folder_ / "job.json")) return;
+    lock_.reset();
+    std::this_thread::sleep_for(kPollInterval);  // the first one is still looking around
+  }
+}
+
+void JobFolder::share() {
+  if (is_alone_) lock_->share();
+}
+
+std::optional<FileLock> JobFolder::claim_finish() const {
+  try {
+    std::optional<FileLock> claim = FileLock::acquire(folder_ / "finish.claim", FileLock::Mode::kExclusive);
+    if (!fs::exists(folder_ / "job.json")) claim.reset();
+    return claim;
+  } catch (const Error& gone) {  // with the folder, when the other one is done
+    if (gone.code() != ErrorCode::kNotFound) throw;
+    return std::nullopt;
+  }
+}
+
+std::string JobFolder::compare_with_disk(const JobIdentity& identity) {
+  const fs::path file = folder_ / "job.json";
+  try {
+    const Json job = Json::parse(read_text_file(file));
+    for (const auto& [name, value] : identity) {
+      const std::string before = job.at("identity").value(name, "nothing");
+      if (before != value) return fmt::format("{} {}, this one has {}", name, before, value);
+    }
+    if (job.at("identity").size() != identity.size()) return "other settings";
+    const Json& grain = job.at("grain");
+    grain_ = {grain.at(0).get<int64_t>(), grain.at(1).get<int64_t>(), grain.at(2).get<int64_t>()};
+    return "";
+  } catch (const nlohmann::json::exception& wrong) {
+    return fmt::format("an unreadable {} ({})", file.string(), wrong.what());
+  }
+}
+
+void JobFolder::write(const JobIdentity& identity, const WorkGrain& grain) const {
+  Json names = Json::object();
+  for (const auto& [name, value] : identity) names[name] = value;
+  const Json job = {{"identity", std::move(names)},
+                    {"grain", {grain.unit_rows, grain.sweep_rows, grain.experts_per_unit}}};
+  write_text_file(folder_ / "job.json", job.dump(1) + "\n");
+}
+
+}  // namespace trefoil

@@ -1,0 +1,106 @@
+#include "quantize/ledger.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/sha256.h"
+
+namespace trefoil {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kLargestRecord = 1ull << 30;
+constexpr uint64_t kPiece = 4ull << 20;
+
+Json to_json(const UnitRecord& record, const std::string& job) {
+  Json ranges = Json::array();
+  for (const WrittenRange& range : record.ranges) {
+    ranges.push_back(
+        {{"file", range.file}, {"offset", range.offset}, {"bytes", range.bytes}, {"sha256", range.sha256}});
+  }
+  return {{"job", job},
+          {"unit", record.unit},
+          {"seconds", record.seconds},
+          {"ranges", std::move(ranges)},
+          {"payload", record.payload.empty() ? Json() : Json::parse(record.payload)}};
+}
+
+UnitRecord from_json(const Json& json) {
+  UnitRecord record;
+  record.unit = json.at("unit").get<std::string>();
+  record.seconds = json.at("seconds").get<double>();
+  for (const Json& range : json.at("ranges")) {
+    record.ranges.push_back({range.at("file").get<std::string>(), range.at("offset").get<uint64_t>(),
+                             range.at("bytes").get<uint64_t>(), range.at("sha256").get<std::string>()});
+  }
+  if (!json.at("payload").is_null()) record.payload = json.at("payload").dump();
+  return record;
+}
+
+}  // namespace
+
+Ledger::Ledger(fs::path folder, std::string job) : folder_(std::move(folder)), job_(std::move(job)) {
+  make_folder(folder_);
+}
+
+bool Ledger::is_done(const std::string& unit) {
+  if (done_.contains(unit)) return true;
+  std::error_code error;
+  if (!fs::exists(path_of(unit), error)) return false;
+  done_.insert(unit);
+  return true;
+}
+
+std::optional<UnitRecord> Ledger::find(const std::string& unit) const {
+  try {
+    const Json json = Json::parse(read_text_file(path_of(unit), kLargestRecord));
+    if (json.at("job").get<std::string>() != job_ || json.at("unit").get<std::string>() != unit) return std::nullopt;
+    return from_json(json);
+  } catch (const Error& unreadable) {
+    if (unreadable.code() == ErrorCode::kIo) throw;
+    return std::nullopt;
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+void Ledger::commit(const UnitRecord& record) {
+  write_text_file(path_of(record.unit), to_json(record, job_).dump() + "\n");
+  done_.insert(record.unit);
+}
+
+void Ledger::forget(const std::string& unit) {
+  done_.erase(unit);
+  std::error_code error;
+  fs::remove(path_of(unit), error);
+  if (error) fail(ErrorCode::kIo, "{}: cannot remove: {}", path_of(unit).string(), error.message());
+}
+
+std::vector<std::string> Ledger::units() const {
+  std::vector<std::string> units;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+    if (entry.path().extension() == ".json") units.push_back(entry.path().stem().string());
+  }
+  std::sort(units.begin(), units.end());
+  return units;
+}
+
+bool range_is_intact(const fs::path& folder, const WrittenRange& range) {
+  try {
+    const InputFile file(folder / range.file);
+    Sha256 sum;
+    std::vector<std::byte> buffer(static_cast<size_t>(std::min(range.bytes, kPiece)));
+    for (uint64_t done = 0; done < range.bytes; done += kPiece) {
+      const MutableBytes piece = MutableBytes(buffer).first(static_cast<size_t>(std::min(kPiece, range.bytes - done)));
+      file.read_at(range.offset + done, piece);
+      sum.update(piece);
+    }
+    return sum.hex() == range.sha256;
+  } catch (const Error&) {
+    return false;  // absent, shorter, unreadable: not what the record says
+  }
+}
+
+}  // namespace trefoil

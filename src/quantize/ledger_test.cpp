@@ -1,0 +1,135 @@
+#include "quantize/ledger.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "base/error.h"
+#include "quantize/crew.h"
+#include "quantize/row_file.h"
+#include "quantize/unit_payload.h"
+#include "support/test_support.h"
+
+namespace trefoil {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::TempDir;
+using testing::write_text;
+
+TEST(Ledger, KeepsWhatAUnitSaid) {
+  TempDir temp;
+  Ledger ledger(temp.path() / "ledger", "job");
+  EXPECT_FALSE(ledger.is_done("L001.experts.00000"));
+  EXPECT_FALSE(ledger.find("L001.experts.00000"));
+  ledger.commit({"L001.experts.00000", 1.5, {{"a.safetensors", 8, 16, "ab"}}, R"({"x":0.1})"});
+  Ledger later(temp.path() / "ledger", "job");
+  EXPECT_TRUE(later.is_done("L001.experts.00000"));
+  const auto record = later.find("L001.experts.00000");
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->seconds, 1.5);
+  EXPECT_EQ(record->ranges.at(0).offset, 8u);
+  EXPECT_EQ(record->payload, R"({"x":0.1})");
+  EXPECT_THAT(later.units(), ElementsAre("L001.experts.00000"));
+  later.forget("L001.experts.00000");
+  EXPECT_FALSE(later.is_done("L001.experts.00000"));
+}
+
+TEST(Ledger, RecordsOfAnotherJobAndDamagedOnesDoNotCount) {
+  TempDir temp;
+  Ledger(temp.path(), "one").commit({"u", 0, {}, ""});
+  EXPECT_FALSE(Ledger(temp.path(), "two").find("u"));
+  write_text(temp.path() / "u.json", R"({"job": "one", "unit": "u")");
+  EXPECT_FALSE(Ledger(temp.path(), "one").find("u"));
+  write_text(temp.path() / "u.json", R"({"job": "one", "unit": "v", "seconds": 0, "ranges": [], "payload": null})");
+  EXPECT_FALSE(Ledger(temp.path(), "one").find("u")) << "a record under another unit's name";
+}
+
+TEST(WrittenRange, IsIntactUntilAByteChanges) {
+  TempDir temp;
+  RowFile file(temp.path(), "rows", 4, 3);
+  const WrittenRange range = file.write(1, as_bytes_of("abcdef"));
+  EXPECT_EQ(range.offset, 3u);
+  EXPECT_TRUE(range_is_intact(temp.path(), range));
+  file.write(2, as_bytes_of("dex"));
+  EXPECT_FALSE(range_is_intact(temp.path(), range));
+  fs::resize_file(temp.path() / "rows", 5);
+  EXPECT_FALSE(range_is_intact(temp.path(), range));
+  fs::remove(temp.path() / "rows");
+  EXPECT_FALSE(range_is_intact(temp.path(), range));
+}
+
+TEST(ActivationFile, Bf16RowsComeBackAndNothingIsRounded) {
+  TempDir temp;
+  ActivationFile file(temp.path(), "rows", 3, 2, ActivationFile::Element::kBf16);
+  file.write(0, std::vector<float>{1, -2, 0.5f, 3, 256, -0.0f});
+  EXPECT_EQ(fs::file_size(temp.path() / "rows"), 12u);
+  std::vector<float> rows(6);
+  file.gather(std::vector<int64_t>{2, 0, 1}, rows);
+  EXPECT_THAT(rows, ElementsAre(256, -0.0f, 1, -2, 0.5f, 3));
+  EXPECT_THROW(file.write(0, std::vector<float>{1.001f, 0}), Error) << "not a bf16 number";
+}
+
+TEST(UnitPayload, ComesBackToTheBit) {
+  MatrixRecord matrix;
+  matrix.expert = 7;
+  matrix.part = ExpertPart::kW3;
+  matrix.loss = 0.1 + 0.2;
+  matrix.n_eff = 1e-300;
+  matrix.fallback = "identity: \"why\"";
+  const SolvedExperts back = parse_payload(to_payload({{3, 0}, {matrix}}));
+  EXPECT_THAT(back.tokens_per_expert, ElementsAre(3, 0));
+  EXPECT_EQ(back.matrices.at(0).loss, matrix.loss);
+  EXPECT_EQ(back.matrices.at(0).n_eff, matrix.n_eff);
+  EXPECT_EQ(back.matrices.at(0).part, ExpertPart::kW3);
+  EXPECT_EQ(back.matrices.at(0).fallback, matrix.fallback);
+  EXPECT_THROW(parse_payload("{}"), Error);
+}
+
+TEST(Crew, DoesEveryUnitOnceAndNoneTwice) {
+  TempDir temp;
+  Ledger ledger(temp.path(), "job");
+  ProgressSink silent;
+  int runs = 0;
+  const std::vector<Unit> units = {{"a", [&] { return ++runs, UnitRecord(); }},
+                                   {"b", [&] { return ++runs, UnitRecord(); }}};
+  Crew crew(ledger, {}, silent);
+  crew.run("step", units);
+  crew.run("step", units);
+  EXPECT_EQ(runs, 2);
+}
+
+TEST(Crew, SeveralShareTheUnitsOfAStep) {
+  TempDir temp;
+  std::atomic<int> runs{0};
+  const auto work = [&] {
+    Ledger ledger(temp.path(), "job");
+    ProgressSink silent;
+    Crew crew(ledger, {.is_shared = true}, silent);
+    std::vector<Unit> units;
+    for (int i = 0; i < 20; ++i) units.push_back({fmt::format("u{}", i), [&] { return ++runs, UnitRecord(); }});
+    crew.run("step", units);
+    for (int i = 0; i < 20; ++i) EXPECT_TRUE(ledger.is_done(fmt::format("u{}", i)));
+  };
+  std::thread other(work);
+  work();
+  other.join();
+  EXPECT_EQ(runs, 20);
+}
+
+TEST(Crew, StopsBetweenUnits) {
+  TempDir temp;
+  Ledger ledger(temp.path(), "job");
+  ProgressSink silent;
+  std::atomic<bool> stop{false};
+  Crew crew(ledger, {.is_shared = false, .stop = &stop}, silent);
+  const std::vector<Unit> units = {{"a", [&] { return stop = true, UnitRecord(); }},
+                                   {"b", [] { return UnitRecord(); }}};
+  EXPECT_THROW(crew.run("step", units), Error);
+  EXPECT_TRUE(ledger.is_done("a"));
+  EXPECT_FALSE(ledger.is_done("b"));
+}
+
+}  // namespace
+}  // namespace trefoil
