@@ -38,7 +38,7 @@ struct Rule {
 // stream halve it, so that a block of 12 layers sums to an RMS of a few.
 constexpr Rule kRules[] = {
     {"embed_tokens.weight", Values::kNormal, 1.0f, 0},
-    // Small, because SiLU is nearly linear there: its mean would be the same for every token, and the router would see it.
+    // Small: SiLU is nearly linear there, so that little of its mean, which all tokens share, reaches the routers.
     {"v_conv1d.weight", Values::kNormal, 0.1f, 0},
     {"_conv1d.weight", Values::kNormal, 0.05f, 0},
     {"A_log", Values::kPerHead, 0.0f, 2.7725887f},  // the logarithm of 1 to 16
