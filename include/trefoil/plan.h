@@ -30,6 +30,9 @@ struct PlanOptions {
   int64_t num_calibration_samples = 512;
   int64_t max_seq_length = 2048;
   int threads = 0;  // of quantize; 0: every CPU this process may use
+  // Of quantize: f32 matrix products of one core, as measured here; assumed for the cores of other machines too. 0: no
+  // times are given.
+  double gflops_per_core = 0;
 };
 
 // A number and where it comes from.
@@ -80,14 +83,28 @@ struct ComputeEstimate {
   std::string why;
 };
 
+// Quantizing on one machine, or on several that share a folder ("4x768GB 64-core" are four).
+struct QuantizeFit {
+  std::string machine;
+  bool fits = false;            // in the memory of each
+  int64_t processes = 1;        // one a machine
+  int64_t experts_at_once = 0;  // on each
+  uint64_t peak_memory_bytes = 0;
+  bool scratch_in_memory = false;  // the page cache can hold all activations beside the process
+  double arithmetic_hours = 0;
+  double disk_hours = 0;
+  std::string why;
+};
+
 struct QuantizePlan {
   int64_t calibration_tokens = 0;
   std::vector<PlanLine> memory;  // what is resident at the worst moment, part by part
   uint64_t peak_memory_bytes = 0;
   std::vector<PlanLine> disk;  // read, written
   std::vector<ComputeEstimate> compute;
-  uint64_t least_memory_bytes = 0;  // with which the job still runs, one expert and one row at a time
-  bool fits_memory = false;         // the least in this machine's
+  uint64_t least_memory_bytes = 0;    // with which the job still runs, one expert and one row at a time
+  bool fits_memory = false;           // the least in this machine's
+  std::vector<QuantizeFit> machines;  // this one first; those with GPUs left out
 };
 
 struct PlanReport {

@@ -14,6 +14,10 @@ void check_matmul();
 // Error(kUnsupported) says what differs.
 void check_linear_algebra();
 
+// f32 matrix products of one thread while `threads` are at it, in GFLOP/s: the median of a few short runs, about half a
+// second in all.
+double linear_algebra_gflops(int threads);
+
 // "OpenBLAS 0.3.21 ... SkylakeX".
 std::string linear_algebra_library();
 

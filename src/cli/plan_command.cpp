@@ -1,6 +1,7 @@
 #include "cli/command.h"
 #include "cli/model_argument.h"
 #include "trefoil/plan.h"
+#include "trefoil/self_check.h"
 #include "trefoil/size.h"
 
 namespace trefoil::cli {
@@ -22,6 +23,7 @@ int run_plan(Context& context, PlanArguments& arguments) {
   o.task = parse_plan_task(arguments.task);
   if (!arguments.memory.empty()) o.memory_bytes = parse_size(arguments.memory);
   o.threads = context.threads;
+  if (o.task == PlanTask::kQuantize) o.gflops_per_core = linear_algebra_gflops(context.num_threads());
   const PlanReport report = plan(o);
   print(arguments.json ? to_json(report) : to_text(report));
   return kOk;

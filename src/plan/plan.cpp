@@ -164,15 +164,61 @@ uint64_t sum_of(const std::vector<PlanLine>& lines) {
   return sum;
 }
 
-QuantizePlan quantize_plan(const ModelSource& source, const ModelFacts& facts, const PlanOptions& options,
-                           const PlannedForm& output, uint64_t memory_bytes) {
-  const ModelConfig& config = source.config;
+QuantizeNeeds needs_of(const ModelFacts& facts, const PlanOptions& options, int64_t threads) {
   QuantizeNeeds needs;
   needs.rows = options.num_calibration_samples;
   needs.row_length = options.max_seq_length;
-  needs.threads = options.threads > 0 ? options.threads : usable_cpus();
+  needs.threads = threads;
   needs.num_tensors = facts.num_tensors();
+  return needs;
+}
 
+double total_flop(const QuantizePlan& plan) {
+  double flop = 0;
+  for (const ComputeEstimate& estimate : plan.compute) flop += estimate.flop;
+  return flop;
+}
+
+// What a job reaches of its cores' matrix product rate, all steps taken together (bench/README.md).
+constexpr double kSustained = 0.6;
+
+QuantizeFit quantize_fit(const ModelConfig& config, QuantizeNeeds needs, const PlanOptions& options,
+                         const QuantizePlan& plan, const Machine& machine) {
+  QuantizeFit fit;
+  fit.machine = machine.name;
+  fit.processes = machine.devices;
+  fit.fits = least_budget(config, needs) <= machine.device_bytes;
+  if (!fit.fits) {
+    fit.why = fmt::format("{} is the least", format_gib(least_budget(config, needs)));
+    return fit;
+  }
+  needs.budget_bytes = machine.device_bytes;
+  const QuantizeCut cut = cut_quantize(config, needs);
+  const auto processes = static_cast<double>(fit.processes);
+  fit.experts_at_once = cut.experts_at_once;
+  fit.peak_memory_bytes = cut.peak_bytes();
+  const uint64_t scratch = scratch_bytes(config, needs);
+  fit.scratch_in_memory = scratch <= (machine.device_bytes - fit.peak_memory_bytes) * u(fit.processes);
+  const double rate = options.gflops_per_core * static_cast<double>(needs.threads) * kSustained * 1e9;
+  if (rate > 0) fit.arithmetic_hours = total_flop(plan) / (rate * processes) / 3600;
+  // One drive, or one shared file system: more machines do not read faster.
+  double bytes = 0;
+  for (const PlanLine& line : plan.disk) bytes += line.name == "scratch" ? 0 : static_cast<double>(line.bytes);
+  if (!fit.scratch_in_memory) bytes += static_cast<double>(scratch_traffic_bytes(config, needs));
+  fit.disk_hours = bytes / (options.disk_gb_per_s * 1e9) / 3600;
+  fit.why = fmt::format("{} x {} cores at {:.0f} GFLOP/s, {:.0f} % sustained; {} experts at once; activations {}",
+                        fit.processes, needs.threads, options.gflops_per_core, 100 * kSustained, fit.experts_at_once,
+                        fit.scratch_in_memory
+                            ? "in page cache"
+                            : fmt::format("from disk, {} in all", format_gb(scratch_traffic_bytes(config, needs))));
+  return fit;
+}
+
+QuantizePlan quantize_plan(const ModelSource& source, const ModelFacts& facts, const PlanOptions& options,
+                           const PlannedForm& output, const std::vector<Machine>& machines) {
+  const ModelConfig& config = source.config;
+  QuantizeNeeds needs = needs_of(facts, options, options.threads > 0 ? options.threads : usable_cpus());
+  const uint64_t memory_bytes = machines.front().memory_bytes();
   QuantizePlan plan;
   plan.calibration_tokens = needs.tokens();
   plan.least_memory_bytes = least_budget(config, needs);
@@ -188,11 +234,16 @@ QuantizePlan quantize_plan(const ModelSource& source, const ModelFacts& facts, c
       {"read back", output.total_bytes(), "the output is checked before it gets its name"},
   };
   plan.compute = quantize_compute(config, needs, dense_active_parameters(facts));
+  for (const Machine& machine : machines) {
+    if (machine.gpu) continue;
+    const int64_t cores = machine.cores > 0 ? machine.cores : needs.threads;
+    plan.machines.push_back(quantize_fit(config, needs_of(facts, options, cores), options, plan, machine));
+  }
   return plan;
 }
 
-void add_quantize(const ModelSource& source, const ModelFacts& facts, const PlanOptions& options, const Machine& here,
-                  PlanReport& report) {
+void add_quantize(const ModelSource& source, const ModelFacts& facts, const PlanOptions& options,
+                  const std::vector<Machine>& machines, PlanReport& report) {
   const auto output = std::find_if(report.forms.begin(), report.forms.end(),
                                    [](const PlannedForm& form) { return form.name == "W3 dense"; });
   if (output == report.forms.end() || source.experts.format != LinearFormat::kMxfp4) {
@@ -200,7 +251,7 @@ void add_quantize(const ModelSource& source, const ModelFacts& facts, const Plan
                                        kGroupSize, describe(source.experts)));
     return;
   }
-  report.quantize = quantize_plan(source, facts, options, *output, here.memory_bytes());
+  report.quantize = quantize_plan(source, facts, options, *output, machines);
 }
 
 }  // namespace
@@ -234,9 +285,8 @@ PlanReport plan(const PlanOptions& options) {
 
   std::vector<Machine> machines = {this_machine(options, report)};
   for (const std::string& text : options.hardware) machines.push_back(parse_machine(text));
-  const Machine here = machines.front();
   if (options.task == PlanTask::kQuantize) {
-    add_quantize(source, facts, options, here, report);
+    add_quantize(source, facts, options, machines, report);
   } else if (options.hardware.empty()) {
     const std::vector<Machine> common = common_machines();
     machines.insert(machines.end(), common.begin(), common.end());

@@ -131,6 +131,25 @@ TEST_F(RealModelPlan, QuantizeArithmetic) {
   EXPECT_EQ(line(report.quantize->disk, "written"), 1'220'521'677'824u);
 }
 
+TEST_F(RealModelPlan, QuantizeOnOneBigServerOneSmallAndFour) {
+  options_.task = PlanTask::kQuantize;
+  options_.gflops_per_core = 50;
+  options_.hardware = {"64-core 768GB", "64-core 256GB", "4x768GB 64-core", "64-core 2GB", "8x141GB GPU"};
+  const std::vector<QuantizeFit> fits = plan(options_).quantize->machines;
+  ASSERT_EQ(fits.size(), 5u) << "this machine and four; quantize does not run on GPUs";
+  const QuantizeFit &big = fits[1], &small = fits[2], &four = fits[3];
+  EXPECT_TRUE(big.scratch_in_memory);
+  EXPECT_FALSE(small.scratch_in_memory);
+  EXPECT_GT(small.disk_hours, 10 * big.disk_hours);
+  EXPECT_EQ(big.experts_at_once, 64);
+  EXPECT_EQ(four.processes, 4);
+  EXPECT_NEAR(four.arithmetic_hours, big.arithmetic_hours / 4, 1e-9);
+  EXPECT_GT(big.arithmetic_hours, 24);
+  EXPECT_LT(big.arithmetic_hours, 24 * 14);
+  EXPECT_FALSE(fits[4].fits);
+  EXPECT_THAT(fits[4].why, HasSubstr("is the least"));
+}
+
 TEST(Plan, TheLeastMemoryIsTheEdgeOfWhatFits) {
   PlanOptions options = tiny_options(PlanTask::kQuantize);
   options.threads = 2;

@@ -58,6 +58,21 @@ std::string machine_lines(const std::vector<MachineFit>& machines) {
   return text;
 }
 
+std::string quantize_machines_text(const std::vector<QuantizeFit>& machines) {
+  TextTable table("lrrrl");
+  table.row({"machine", "memory", "arithmetic", "disk", ""});
+  for (const QuantizeFit& fit : machines) {
+    if (!fit.fits) {
+      table.row({fit.machine, "too small", "", "", fit.why});
+      continue;
+    }
+    const std::string hours = fit.arithmetic_hours > 0 ? fmt::format("{:.1f} h", fit.arithmetic_hours) : "not measured";
+    table.row(
+        {fit.machine, format_gib(fit.peak_memory_bytes), hours, fmt::format("{:.1f} h", fit.disk_hours), fit.why});
+  }
+  return "quantize, machines (the two times follow each other where nothing overlaps)\n" + table.text();
+}
+
 std::string quantize_text(const QuantizePlan& plan, const MachineFit& here) {
   std::string text = fmt::format("quantize, {} calibration tokens: memory at the worst moment\n{}",
                                  format_count(static_cast<uint64_t>(plan.calibration_tokens)), line_table(plan.memory));
@@ -73,7 +88,24 @@ std::string quantize_text(const QuantizePlan& plan, const MachineFit& here) {
     flop += estimate.flop;
   }
   text += "quantize, arithmetic (FLOP, and hours at 1 TFLOP/s sustained)\n" + table.text();
-  return text + fmt::format("  sum {:.2e} FLOP: {:.2f} h at 1 TFLOP/s\n", flop, flop / 1e12 / 3600);
+  text += fmt::format("  sum {:.2e} FLOP: {:.2f} h at 1 TFLOP/s\n\n", flop, flop / 1e12 / 3600);
+  return text + quantize_machines_text(plan.machines);
+}
+
+Json quantize_machines_json(const std::vector<QuantizeFit>& machines) {
+  Json list = Json::array();
+  for (const QuantizeFit& fit : machines) {
+    list.push_back({{"machine", fit.machine},
+                    {"fits", fit.fits},
+                    {"processes", fit.processes},
+                    {"experts_at_once", fit.experts_at_once},
+                    {"peak_memory_bytes", fit.peak_memory_bytes},
+                    {"scratch_in_memory", fit.scratch_in_memory},
+                    {"arithmetic_hours", fit.arithmetic_hours},
+                    {"disk_hours", fit.disk_hours},
+                    {"why", fit.why}});
+  }
+  return list;
 }
 
 Json lines_json(const std::vector<PlanLine>& lines) {
@@ -118,7 +150,8 @@ Json quantize_json(const QuantizePlan& plan) {
           {"fits_memory", plan.fits_memory},
           {"least_memory_bytes", plan.least_memory_bytes},
           {"disk", lines_json(plan.disk)},
-          {"compute", compute}};
+          {"compute", compute},
+          {"machines", quantize_machines_json(plan.machines)}};
 }
 
 }  // namespace

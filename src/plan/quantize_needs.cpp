@@ -28,6 +28,7 @@ constexpr uint64_t kWeightCopies = 3;
 constexpr int64_t kMostUnitTokens = 8192;
 constexpr int64_t kMostSweepTokens = int64_t{1} << 20;
 constexpr int64_t kLeastExpertsPerUnit = 8;
+constexpr double kRefinePasses = 6;
 constexpr uint64_t kMoeBatchBytes = 4 * 64 * kMiB / 3;  // Moe::expert_sum's gathered inputs, hidden values and outputs
 
 uint64_t u(int64_t value) {
@@ -180,6 +181,23 @@ uint64_t scratch_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
   return streams * a_stream + tokens * 8 + latent * latent * kF32;
 }
 
+uint64_t scratch_traffic_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
+  if (!needs.is_calibrated) return 0;
+  const uint64_t element = needs.stores_bf16 ? 2 : 4;
+  const uint64_t hidden = u(config.hidden_size), latent = u(config.routed_expert_hidden_size);
+  const uint64_t experts = u(config.num_experts_per_token);
+  uint64_t quantized = 0, original = 0;  // numbers of a token
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const uint64_t stacked = u(ceil_div(layer, config.attn_res_block_size));
+    // Attention and the end of the layer each read the sums and write one; latents are written, swept, and gathered by
+    // every expert of the token, twice: for w1 and w3, and for w2.
+    const uint64_t sums = 2 * (stacked + 1) * hidden + 2 * hidden;
+    quantized += sums + latent * (3 + 2 * experts);
+    original += sums + latent * (2 + 2 * experts);
+  }
+  return u(needs.tokens()) * (quantized + (needs.has_original_stream ? original : 0)) * element;
+}
+
 std::vector<ComputeEstimate> quantize_compute(const ModelConfig& config, const QuantizeNeeds& needs,
                                               uint64_t dense_active_parameters) {
   const auto d = [](int64_t value) { return static_cast<double>(value); };
@@ -188,18 +206,33 @@ std::vector<ComputeEstimate> quantize_compute(const ModelConfig& config, const Q
   const double assignments = tokens * d(config.num_experts_per_token) * layers;
   const double experts = d(config.num_experts) * layers;
   const double expert_parameters = 3 * latent * inner;
-  return {
-      {"forward, not quantized part", 2 * tokens * static_cast<double>(dense_active_parameters),
-       "2 x tokens x parameters every token uses; twice when the original stream runs beside"},
-      {"forward, experts", 2 * assignments * expert_parameters,
-       "2 x tokens x top-k x layers x parameters of an expert"},
-      {"Hessians", 2 * assignments * (latent * latent + inner * inner),
+  const double pass = 2 * assignments * expert_parameters,
+               trunk = 2 * tokens * static_cast<double>(dense_active_parameters);
+  const double squares = latent * latent + inner * inner;
+  const double sweeps = experts * (2 * inner * latent * latent + latent * inner * inner);
+  std::vector<ComputeEstimate> lines = {
+      {"forward, not quantized part", trunk, "2 x tokens x parameters every token uses"},
+      {"forward, experts", pass, "2 x tokens x top-k x layers x parameters of an expert"},
+      {"Hessians", 2 * assignments * squares,
        "2 x tokens x top-k x layers x (latent squared, shared by w1 and w3, + inner squared)"},
       {"factorizations", experts * 4 / 3 * (latent * latent * latent + inner * inner * inner),
        "4/3 n cubed: factor, invert, factor again"},
-      {"column loops", experts * (2 * inner * latent * latent + latent * inner * inner),
-       "rows x columns squared, w1 w3 w2"},
+      {"column loops", sweeps, "rows x columns squared, w1 w3 w2"},
+      {"experts again", pass * 5 / 3, "w1 and w3 behind the solve, all of the quantized expert"},
+      {"refinement", sweeps * kRefinePasses, "six products with the Hessian: three rounds and what they are judged by"},
+      {"two-sided w2", experts * 2 * latent * inner * (2 * latent + inner),
+       "errors times the metric of the outputs, twice; times H"},
   };
+  if (needs.has_original_stream) {
+    lines.push_back(
+        {"original stream", trunk + pass * 5 / 3, "trunk and experts; w1 and w3 again for what w2 should see"});
+    lines.push_back({"mismatch targets",
+                     2 * assignments * squares + experts * 2 *
+                                                     (latent * latent * latent + inner * inner * inner +
+                                                      2 * inner * latent * latent + latent * inner * inner),
+                     "cross moments, their solution, the targets"});
+  }
+  return lines;
 }
 
 }  // namespace trefoil

@@ -49,8 +49,11 @@ uint64_t expert_bytes(const ModelConfig& config, const QuantizeNeeds& needs);
 // Resident at the worst moment.
 std::vector<PlanLine> quantize_memory(const ModelConfig& config, const QuantizeNeeds& needs);
 
-// The activation store at its largest, in the last layer; and what is written to it over the whole job.
+// The activation store at its largest, in the last layer.
 uint64_t scratch_bytes(const ModelConfig& config, const QuantizeNeeds& needs);
+
+// Read from and written to the activation store over the whole job.
+uint64_t scratch_traffic_bytes(const ModelConfig& config, const QuantizeNeeds& needs);
 
 // Multiplications and additions, counted apart.
 std::vector<ComputeEstimate> quantize_compute(const ModelConfig& config, const QuantizeNeeds& needs,

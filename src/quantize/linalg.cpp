@@ -4,6 +4,8 @@
 #include <lapacke.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <mutex>
@@ -11,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/parallel.h"
 #include "trefoil/self_check.h"
 
 namespace trefoil {
@@ -190,6 +193,27 @@ void cholesky_solve_right(int64_t m, int64_t n, const float* l, int64_t ldl, flo
 void check_linear_algebra() {
   if (const std::optional<std::string> wrong = linalg_self_test())
     fail(ErrorCode::kUnsupported, "{} computes wrong results on this machine: {}", linalg_description(), *wrong);
+}
+
+double linear_algebra_gflops(int threads) {
+  constexpr int64_t kSize = 1024;
+  constexpr int kRuns = 7;
+  const std::vector<float> a = known_values<float>(kSize * kSize, 1);
+  ThreadPool pool(threads);
+  std::vector<std::vector<float>> products(static_cast<size_t>(threads),
+                                           std::vector<float>(static_cast<size_t>(kSize * kSize)));
+  std::vector<double> rates;
+  for (int run = 0; run < kRuns; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    pool.parallel_for(threads, [&](int64_t i) {
+      gemm(Transpose::kNo, Transpose::kNo, kSize, kSize, kSize, 1.0f, a.data(), kSize, a.data(), kSize, 0.0f,
+           products[static_cast<size_t>(i)].data(), kSize);
+    });
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    rates.push_back(2.0 * kSize * kSize * kSize / seconds / 1e9);
+  }
+  std::nth_element(rates.begin(), rates.begin() + kRuns / 2, rates.end());
+  return rates[kRuns / 2];
 }
 
 std::string linear_algebra_library() {
