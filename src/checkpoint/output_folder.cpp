@@ -14,7 +14,8 @@ namespace trefoil {
 namespace {
 
 constexpr std::string_view kStagingName = ".trefoil-partial";
-constexpr std::string_view kPublishMark = "publishing";  // in the staging folder
+constexpr std::string_view kDoneName = ".trefoil-partial-done";  // a staging folder that is being removed
+constexpr std::string_view kPublishMark = "publishing";          // in the staging folder
 // A folder that holds one of these was written here.
 constexpr std::array<std::string_view, 3> kOurMarks = {"quantization_report.json", "recode.json", "synthetic.json"};
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
@@ -80,6 +81,8 @@ OutputFolder::OutputFolder(fs::path folder, const fs::path& source, std::vector<
   if (!fs::is_directory(folder_)) fail(ErrorCode::kInvalidArgument, "output {}: not a folder", folder_.string());
   if (!source.empty() && same_folder(folder_, source))
     fail(ErrorCode::kInvalidArgument, "output {}: is the source", folder_.string());
+  std::error_code ignored;
+  fs::remove_all(folder_ / kDoneName, ignored);
   const std::string reason = refusal(folder_, files_, overwrite, is_publishing());
   if (!reason.empty()) fail(ErrorCode::kInvalidArgument, "output {}: {}", folder_.string(), reason);
 }
@@ -160,7 +163,9 @@ void OutputFolder::publish(std::string_view last) {
   }
   // Syncs the folder, and with it the renames before.
   if (fs::exists(staging_ / last)) copy_file_atomic(staging_ / last, folder_ / last);
-  fs::remove_all(staging_, ignored);
+  // Under another name at once, so that nobody takes half a staging folder for an interrupted run.
+  fs::rename(staging_, folder_ / kDoneName, ignored);
+  fs::remove_all(folder_ / kDoneName, ignored);
   has_begun_ = false;
 }
 

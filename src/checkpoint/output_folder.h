@@ -25,7 +25,7 @@ class OutputFolder {
   // is made from; empty when it is made from nothing.
   // Error(kInvalidArgument) when the folder is `source`, lies inside it or around it, is not a folder, holds something
   // but a staging folder and `overwrite` is false, or holds a file not in `files`, or is not an output of this program.
-  // Writes nothing.
+  // Writes nothing, and removes only what a finished publish() had no time to.
   OutputFolder(fs::path folder, const fs::path& source, std::vector<std::string> files, bool overwrite);
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
