@@ -44,6 +44,18 @@ struct TrefoilTuning {
   bool operator==(const TrefoilTuning&) const = default;
 };
 
+// A file to calibrate on (docs/formats.md, "Documents"), or a frozen set (docs/formats.md, "Frozen calibration").
+struct CalibrationSource {
+  CalibrationSource(std::filesystem::path path,
+                    std::optional<double> share = {})  // NOLINT(google-explicit-constructor)
+      : file(std::move(path)), weight(share) {}
+
+  std::filesystem::path file;
+  // Its share of the rows, over the sum of all weights; positive. Where one file has a weight, others without have 1.
+  // Where none has, the documents of all files are one pool.
+  std::optional<double> weight;
+};
+
 struct QuantizeOptions {
   enum class Layout { kDense, kPadded };  // compressed-tensors 0.18 and later | 0.17.x
   enum class Scales { kAny, kPositive };  // kAny lets the trefoil recipe choose negative scales
@@ -54,9 +66,13 @@ struct QuantizeOptions {
 
   std::filesystem::path source;
   std::filesystem::path output;
-  std::vector<std::filesystem::path> calibration;  // JSONL or text; none for kRtn
-  int64_t num_calibration_samples = 512;           // rows; fewer when the text is shorter, and the report says so
-  int64_t max_seq_length = 2048;                   // tokens of every row
+  std::vector<CalibrationSource> calibration;  // none for kRtn
+  int64_t num_calibration_samples = 512;       // rows; fewer when the text is shorter, and the report says so
+  int64_t max_seq_length = 2048;               // tokens of every row
+
+  std::filesystem::path save_calibration;       // write the rows there as a frozen set, also in a dry run
+  std::vector<std::filesystem::path> held_out;  // texts for judging: does the calibration hold passages of them?
+  bool refuse_overlap = false;                  // if so, Error(kInvalidArgument) instead of a note
 
   QuantizeRecipe recipe = QuantizeRecipe::kTrefoil;
   int num_bits = 3;                 // 2, 3, 4 or 8
@@ -75,7 +91,7 @@ struct QuantizeOptions {
   // Stop after layer end - 1 and quantize only these. The output is then a part, not a checkpoint: the shards that hold
   // these layers and the report, without index and config.json.
   std::optional<LayerRange> layers;
-  bool dry_run = false;  // every check and the sizes; writes nothing
+  bool dry_run = false;  // every check and the sizes; writes nothing but save_calibration
   // Most memory the process may use; 0: what the machine gives. Results do not depend on it. docs/quantization.md, "Cost".
   uint64_t memory_bytes = 0;
   // Where the activations of the calibration text lie while the job runs; empty: in the output folder.

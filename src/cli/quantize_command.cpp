@@ -12,6 +12,7 @@ struct QuantizeArguments {
   std::string model;
   std::string layers;
   std::string memory;
+  std::vector<std::string> calibration;  // FILE or FILE=WEIGHT
   QuantizeOptions options;
 };
 
@@ -25,6 +26,32 @@ QuantizeOptions::LayerRange parse_layers(const std::string& text) {
   range.begin = begin;
   range.end = end;
   return range;
+}
+
+// FILE=WEIGHT, or FILE where what follows the last "=" is no number or a file of the whole name exists.
+CalibrationSource parse_calibration(const std::string& text) {
+  const size_t equals = text.rfind('=');
+  if (equals == std::string::npos || std::filesystem::exists(expand_home(text))) return {expand_home(text)};
+  const std::string number = text.substr(equals + 1);
+  char* end = nullptr;
+  const double weight = std::strtod(number.c_str(), &end);
+  if (number.empty() || *end != '\0') return {expand_home(text)};
+  return {expand_home(text.substr(0, equals)), weight};
+}
+
+void add_calibration_options(CLI::App& command, QuantizeArguments& arguments) {
+  QuantizeOptions& o = arguments.options;
+  command.add_option(
+      "--calibration", arguments.calibration,
+      "JSONL or text files to calibrate on, FILE or FILE=WEIGHT, or one frozen set (every recipe but rtn)");
+  command.add_option("--num-calibration-samples", o.num_calibration_samples, "rows of calibration tokens")
+      ->capture_default_str();
+  command.add_option("--max-seq-length", o.max_seq_length, "tokens of a row")->capture_default_str();
+  command.add_option("--save-calibration", o.save_calibration,
+                     "write the calibration ids there, to calibrate on again");
+  command.add_option("--held-out", o.held_out,
+                     "texts meant for judging: say whether the calibration holds parts of them");
+  command.add_flag("--refuse-overlap", o.refuse_overlap, "stop if it does");
 }
 
 void add_recipe_options(CLI::App& command, QuantizeOptions& o) {
@@ -49,7 +76,9 @@ int run_quantize(Context& context, QuantizeArguments& arguments) {
   QuantizeOptions& o = arguments.options;
   o.source = resolve_model(arguments.model);
   o.output = expand_home(o.output.string());
-  for (std::filesystem::path& file : o.calibration) file = expand_home(file.string());
+  for (const std::string& text : arguments.calibration) o.calibration.push_back(parse_calibration(text));
+  for (std::filesystem::path& file : o.held_out) file = expand_home(file.string());
+  if (!o.save_calibration.empty()) o.save_calibration = expand_home(o.save_calibration.string());
   o.threads = context.threads;
   o.work_dir = expand_home(o.work_dir.string());
   o.stop = &context.stop;
@@ -77,10 +106,7 @@ void add_quantize(CLI::App& program, Context& context) {
   QuantizeOptions& o = arguments->options;
   add_model_argument(*command, arguments->model);
   command->add_option("-o,--output", o.output, "folder to write")->required();
-  command->add_option("--calibration", o.calibration, "JSONL or text files to calibrate on (every recipe but rtn)");
-  command->add_option("--num-calibration-samples", o.num_calibration_samples, "rows of calibration tokens")
-      ->capture_default_str();
-  command->add_option("--max-seq-length", o.max_seq_length, "tokens of a row")->capture_default_str();
+  add_calibration_options(*command, *arguments);
   add_recipe_options(*command, o);
   command->add_option("--layout", o.layout, "dense (compressed-tensors 0.18 and later, default) or padded (0.17.x)")
       ->transform(CLI::CheckedTransformer(std::map<std::string, QuantizeOptions::Layout>{

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "checkpoint/file.h"
+#include "text/shared_runs.h"
 
 namespace trefoil {
 namespace {
@@ -14,39 +15,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kReportFile = "quantization_report.json";
-constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15ull;  // odd: 2^64 / golden ratio
-
-// A polynomial hash over the last kSharedRun ids, updated in O(1).
-class RunHash {
- public:
-  RunHash() {
-    for (int64_t i = 0; i < kSharedRun; ++i) out_factor_ *= kMultiplier;
-  }
-  void push(int32_t in) { hash_ = hash_ * kMultiplier + term(in); }
-  void push(int32_t in, int32_t out) { hash_ = hash_ * kMultiplier + term(in) - out_factor_ * term(out); }
-  uint64_t value() const { return hash_; }
-
- private:
-  static uint64_t term(int32_t id) {
-    return (static_cast<uint64_t>(static_cast<uint32_t>(id)) + 1) * 0xD6E8FEB86659FD93ull;
-  }
-  uint64_t hash_ = 0;
-  uint64_t out_factor_ = 1;
-};
-
-// Calls use(end, hash) for every run of kSharedRun ids ending before `end`.
-template <typename Use>
-void for_each_run(std::span<const int32_t> ids, const Use& use) {
-  RunHash hash;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (i < static_cast<size_t>(kSharedRun)) {
-      hash.push(ids[i]);
-    } else {
-      hash.push(ids[i], ids[i - static_cast<size_t>(kSharedRun)]);
-    }
-    if (i + 1 >= static_cast<size_t>(kSharedRun)) use(i + 1, hash.value());
-  }
-}
 
 // All of the report but its per-matrix records, which can be large and are not needed.
 Json read_report(const fs::path& file) {
@@ -84,17 +52,12 @@ std::vector<int32_t> calibration_ids(const Json& rows) {
 
 // Evaluation tokens that lie in a run of kSharedRun ids which calibration holds too.
 int64_t shared_tokens(std::span<const int32_t> calibration, const EvalText& text) {
+  constexpr auto kLength = static_cast<size_t>(kSharedRun);
   std::unordered_set<uint64_t> seen;
-  for_each_run(calibration, [&](size_t /*end*/, uint64_t hash) { seen.insert(hash); });
+  for_each_run(calibration, kLength, [&](size_t /*end*/, uint64_t hash) { seen.insert(hash); });
   int64_t shared = 0;
   for (const EvalRow& row : text.rows) {
-    size_t counted = 0;  // tokens before this are already counted
-    for_each_run(row.ids, [&](size_t end, uint64_t hash) {
-      if (seen.count(hash) == 0) return;
-      const size_t begin = std::max(counted, end - static_cast<size_t>(kSharedRun));
-      shared += static_cast<int64_t>(end - begin);
-      counted = end;
-    });
+    shared += ids_in_shared_runs(row.ids, kLength, [&](uint64_t hash) { return seen.contains(hash); });
   }
   return shared;
 }

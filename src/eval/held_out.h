@@ -1,5 +1,5 @@
 // Whether evaluation text was calibrated on, from what a checkpoint's quantization_report.json says about its
-// calibration. docs/evaluation.md, "Held out".
+// calibration: runs of kSharedRun ids (text/shared_runs.h) that both hold. docs/evaluation.md, "Held out".
 #pragma once
 
 #include <filesystem>
@@ -10,9 +10,6 @@
 #include "eval/eval_text.h"
 
 namespace trefoil {
-
-// A run of ids this long in both texts is counted as seen. Shorter ones are common phrases and page headers.
-constexpr int64_t kSharedRun = 64;
 
 // "no: ..." (not seen: the text is held out), "partly: ...", "yes: ...", or "unknown: ..." with the reason. "yes" is
 // the same file, or half of the evaluation tokens inside shared runs. A checkpoint without calibration (RTN, the source

@@ -146,13 +146,7 @@ class QuantizeJob {
     report_.inner = config_.moe_intermediate_size;
     if (options_.recipe == QuantizeRecipe::kRtn) return;
     progress_.update("reading calibration text", 0, 0);
-    report_.calibration = load_calibration(options_.source, config_, options_.calibration,
-                                           options_.num_calibration_samples, options_.max_seq_length, options_.seed);
-    const auto rows = static_cast<int64_t>(report_.calibration.rows.size());
-    if (rows < options_.num_calibration_samples) {
-      progress_.note(fmt::format("the calibration text fills {} of {} rows of {} tokens", rows,
-                                 options_.num_calibration_samples, options_.max_seq_length));
-    }
+    report_.calibration = load_calibration(options_, config_, progress_);
   }
 
   QuantizeNeeds needs() const {

@@ -26,6 +26,10 @@ void check_numbers(const QuantizeOptions& options) {
   require(options.group_size > 0, fmt::format("group_size {}: must be positive", options.group_size));
   require(options.num_calibration_samples > 0,
           fmt::format("num_calibration_samples {}: must be positive", options.num_calibration_samples));
+  for (const CalibrationSource& source : options.calibration) {
+    require(!source.weight || (std::isfinite(*source.weight) && *source.weight > 0),
+            fmt::format("{}: weight {}: must be positive", source.file.string(), source.weight.value_or(0)));
+  }
   require(options.max_seq_length > 0, fmt::format("max_seq_length {}: must be positive", options.max_seq_length));
   require(options.dampening_frac > 0 && options.dampening_frac < 1,
           fmt::format("dampening_frac {}: must lie between 0 and 1", options.dampening_frac));
@@ -58,6 +62,11 @@ void check_combinations(const QuantizeOptions& options) {
           fmt::format("scales positive belongs to recipe trefoil; the scales of {} are positive already", recipe));
   require(!is_rtn || options.calibration.empty(), "recipe rtn reads no calibration text: leave it out");
   require(is_rtn || !options.calibration.empty(), fmt::format("recipe {} needs calibration text", recipe));
+  require(!is_rtn || (options.held_out.empty() && options.save_calibration.empty()),
+          "recipe rtn calibrates on nothing: there is nothing to save and nothing that held-out text could overlap");
+  require(!options.join || options.save_calibration.empty(),
+          "processes that share a job cannot all save its calibration: save it in a dry run first");
+  require(!options.refuse_overlap || !options.held_out.empty(), "refusing overlap needs held-out text");
 }
 
 std::string calibration_yaml(const QuantizeOptions& options) {

@@ -17,7 +17,7 @@ QuantizeOptions valid() {
   QuantizeOptions options;
   options.source = "in";
   options.output = "out";
-  options.calibration = {"text.jsonl"};
+  options.calibration = {fs::path("text.jsonl")};
   return options;
 }
 

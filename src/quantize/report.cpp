@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "quantize/calibration_json.h"
 
 namespace trefoil {
 namespace {
@@ -93,18 +94,6 @@ Json source_json(const SourceRecord& source) {
           {"config_sha256", source.config_sha256},
           {"index_sha256", source.index_sha256},
           {"shards", std::move(shards)}};
-}
-
-Json calibration_json(const CalibrationSet& calibration) {
-  Json files = Json::array();
-  for (const CalibrationFile& file : calibration.files) {
-    files.push_back(
-        {{"name", file.name}, {"bytes", file.bytes}, {"documents", file.documents}, {"sha256", file.sha256}});
-  }
-  return {{"files", std::move(files)},          {"documents_used", calibration.documents_used},
-          {"rows", calibration.rows.size()},    {"row_length", calibration.row_length},
-          {"tokens", calibration.num_tokens()}, {"token_ids_sha256", calibration.token_ids_sha256},
-          {"token_ids", calibration.rows}};
 }
 
 Json matrix_json(const MatrixRecord& matrix) {
@@ -230,7 +219,10 @@ std::string report_json(const QuantizeReport& report) {
                {"partial", report.options.layers.has_value()}, {"environment", environment_json(report.environment)},
                {"settings", settings_json(report.options)},    {"totals", totals_json(report, summarize(report))},
                {"source", source_json(report.source)},         {"layers", std::move(layers)}};
-  if (report.options.recipe != QuantizeRecipe::kRtn) json["calibration"] = calibration_json(report.calibration);
+  if (report.options.recipe != QuantizeRecipe::kRtn) {
+    json["calibration"] = calibration_json(report.calibration);
+    json["calibration"]["token_ids"] = report.calibration.rows;
+  }
   std::string text;
   print(json, 0, text);
   return text + "\n";

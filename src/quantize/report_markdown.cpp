@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/bytes.h"
+#include "quantize/calibration_markdown.h"
 #include "quantize/report.h"
 
 namespace trefoil {
@@ -66,9 +67,15 @@ std::string fallback_list(const QuantizeReport& report) {
 
 std::string report_markdown(const QuantizeReport& report) {
   const QuantizeSummary summary = summarize(report);
-  if (report.options.dry_run)
-    return settings_table(report, summary) + "\nDry run: every check passed, nothing was written.\n";
-  return settings_table(report, summary) + "\n" + result_table(report, summary) + fallback_list(report) +
+  const bool is_calibrated = report.options.recipe != QuantizeRecipe::kRtn;
+  const std::string settings =
+      settings_table(report, summary) + (is_calibrated ? calibration_markdown(report.calibration) : "");
+  if (report.options.dry_run) {
+    return settings + fmt::format("\nDry run: every check passed, nothing was written{}.\n",
+                                  report.options.save_calibration.empty() ? "" : " but the frozen calibration");
+  }
+  return settings + "\n" + result_table(report, summary) + thin_experts_markdown(report.layers, report.latent) +
+         fallback_list(report) +
          "\nThe relative error is loss / loss of an all-zero weight under the Hessian used (recipe rtn: of the weights "
          "themselves). "
          "Per-matrix figures and the exact calibration tokens are in `quantization_report.json`.\n";

@@ -68,6 +68,46 @@ TEST(QuantizeReport, MarkdownSaysWhatAReaderMustKnow) {
   EXPECT_THAT(card, HasSubstr("byte-identical to the source"));
 }
 
+TEST(QuantizeReport, MarkdownListsTheThinnestExperts) {
+  QuantizeReport report = small_report();
+  LayerRecord layer;
+  layer.layer = 8;
+  layer.tokens_per_expert = {2, 4, 0, 3};
+  report.layers.push_back(layer);
+  const std::string text = report_markdown(report);
+  EXPECT_THAT(text, HasSubstr("tokens |\n|---:|---:|---:|\n| 7 | 0 | 0 |\n| 8 | 2 | 0 |\n| 8 | 0 | 2 |\n| 7 | 1 | 3 |\n"
+                              "| 8 | 3 | 3 |\n\n"))
+      << "4 and 5 tokens are not thin at 4 columns";
+  report.layers.back().tokens_per_expert.assign(30, 1);
+  EXPECT_THAT(report_markdown(report), HasSubstr("\n22 more are in the report.\n"));
+  report.layers.clear();
+  EXPECT_THAT(report_markdown(report), Not(HasSubstr("thinnest")));
+}
+
+TEST(QuantizeReport, CalibrationIsDescribed) {
+  QuantizeReport report = small_report();
+  report.calibration.files = {{"a|`b\n", 10, "ab", 3, 3, 1.0}, {"c", 10, "cd", 2, 1, 3.0}};
+  report.calibration.sources = {{"wiki", 3}, {"code", 1}};
+  report.calibration.scripts = {{"Latin", 0.75}, {"Han", 0.25}};
+  report.calibration.frozen = FrozenFile{"f.safetensors", "0123"};
+  report.calibration.held_out = HeldOutOverlap{{{"h.jsonl", "ef", 5, 1, 2, 1, 900, 70}}, 1};
+  const std::string text = report_markdown(report);
+  EXPECT_THAT(text, HasSubstr("| a  b  | 3 | 3 | 75.0 % | 25.0 % |\n| c | 2 | 1 | 25.0 % | 75.0 % |\n"));
+  EXPECT_THAT(text, HasSubstr("Tokens by source: wiki 3, code 1."));
+  EXPECT_THAT(text, HasSubstr("Latin 75.0 %, Han 25.0 %."));
+  EXPECT_THAT(text, HasSubstr("frozen set f.safetensors, SHA-256 0123"));
+  EXPECT_THAT(text,
+              HasSubstr("h.jsonl: 2 of 5 documents share a passage of 64 tokens with the calibration, 1 of them"));
+  const auto json = nlohmann::json::parse(report_json(report)).at("calibration");
+  EXPECT_EQ(json.at("files").at(1).at("weight"), 3.0);
+  EXPECT_EQ(json.at("files").at(1).at("tokens"), 1);
+  EXPECT_EQ(json.at("sources").at(0).at("source"), "wiki");
+  EXPECT_EQ(json.at("scripts").at("Han"), 0.25);
+  EXPECT_EQ(json.at("frozen").at("sha256"), "0123");
+  EXPECT_EQ(json.at("held_out").at("run_length"), 64);
+  EXPECT_EQ(json.at("held_out").at("files").at(0).at("documents_overlapping"), 2);
+}
+
 TEST(QuantizeReport, RtnMentionsNoCalibration) {
   QuantizeReport report = small_report();
   report.options.recipe = QuantizeRecipe::kRtn;

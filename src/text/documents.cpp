@@ -3,10 +3,10 @@
 #include <simdjson.h>
 
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "checkpoint/text_stream.h"
-#include "text/line_reader.h"
 #include "tokenizer/utf8.h"
 
 namespace trefoil {
@@ -129,22 +129,38 @@ Document parse_document_line(std::string_view line, const std::string& place) {
   return document;
 }
 
-void for_each_document(const fs::path& file, const DocumentOptions& options, const std::function<void(Document)>& use) {
-  if (!is_json_lines(file, options.format)) {
-    use(read_text_document(file, options.max_document_bytes));
-    return;
+DocumentReader::DocumentReader(const fs::path& file, const DocumentOptions& options) : file_(file), options_(options) {
+  if (is_json_lines(file, options.format)) lines_ = std::make_unique<LineReader>(file, options.max_document_bytes);
+}
+
+DocumentReader::~DocumentReader() = default;
+
+std::optional<Document> DocumentReader::next() {
+  if (!lines_) return skip() ? std::optional(read_text_document(file_, options_.max_document_bytes)) : std::nullopt;
+  if (!next_line()) return std::nullopt;
+  Document document = parse_document_line(line_, lines_->place());
+  if (document.source.empty()) document.source = file_.filename().string();
+  return document;
+}
+
+bool DocumentReader::skip() {
+  return lines_ ? next_line() : std::exchange(is_at_start_, false);
+}
+
+bool DocumentReader::next_line() {
+  while (lines_->next(&line_)) {
+    if (std::exchange(is_at_start_, false) && line_.starts_with(kByteOrderMark)) line_.erase(0, kByteOrderMark.size());
+    if (!is_blank(line_)) return true;
   }
-  LineReader reader(file, options.max_document_bytes);
-  std::string line;
-  bool is_first_line = true, has_documents = false;
-  while (reader.next(&line)) {
-    if (is_first_line && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
-    is_first_line = false;
-    if (is_blank(line)) continue;
-    Document document = parse_document_line(line, reader.place());
-    if (document.source.empty()) document.source = file.filename().string();
+  return false;
+}
+
+void for_each_document(const fs::path& file, const DocumentOptions& options, const std::function<void(Document)>& use) {
+  DocumentReader reader(file, options);
+  bool has_documents = false;
+  for (auto document = reader.next(); document; document = reader.next()) {
     has_documents = true;
-    use(std::move(document));
+    use(std::move(*document));
   }
   if (!has_documents) fail(ErrorCode::kCorrupt, "{}: holds no document", file.string());
 }

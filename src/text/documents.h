@@ -12,10 +12,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "text/line_reader.h"
 #include "trefoil/chat.h"
 #include "trefoil/tokenizer.h"
 
@@ -42,11 +45,31 @@ struct DocumentOptions {
   uint64_t max_document_bytes = 1ull << 30;  // of a line, or of a plain text, uncompressed; more is refused
 };
 
-// Calls `use` with each document in file order. Error(kCorrupt) for JSON that is malformed or of the wrong shape (more
-// than one of "text", "input_ids" and "messages", none of them, a key twice, ids that are not integers from 0 to 2^31-1,
-// a conversation that render_chat() refuses), for text that is not UTF-8, for a NUL byte in plain text, for a line over
-// the limit, for damaged or incomplete compressed data and for a file without any document; Error(kUnsupported) for
-// messages with images or of unknown roles.
+// The documents of a file, in order. Error(kCorrupt) for JSON that is malformed or of the wrong shape (more than one of
+// "text", "input_ids" and "messages", none of them, a key twice, ids that are not integers from 0 to 2^31-1, a
+// conversation that render_chat() refuses), for text that is not UTF-8, for a NUL byte in plain text, for a line over the
+// limit and for damaged or incomplete compressed data; Error(kUnsupported) for messages of unknown roles.
+class DocumentReader {
+ public:
+  explicit DocumentReader(const std::filesystem::path& file, const DocumentOptions& options = {});
+  ~DocumentReader();
+
+  // Nothing behind the last document.
+  std::optional<Document> next();
+  // Passes over the next document without looking into it; false behind the last one.
+  bool skip();
+
+ private:
+  bool next_line();  // that is not blank, into line_
+
+  std::filesystem::path file_;
+  DocumentOptions options_;
+  std::unique_ptr<LineReader> lines_;  // null for plain text
+  std::string line_;
+  bool is_at_start_ = true;
+};
+
+// Calls `use` with each document; errors as above, and Error(kCorrupt) for a file without any document.
 void for_each_document(const std::filesystem::path& file, const DocumentOptions& options,
                        const std::function<void(Document)>& use);
 std::vector<Document> read_documents(const std::filesystem::path& file, const DocumentOptions& options = {});

@@ -3,6 +3,7 @@
     whole_path_test.py TREFOIL MODEL CALIBRATION EVALUATION
 """
 import filecmp
+import gzip
 import json
 import pathlib
 import subprocess
@@ -55,6 +56,21 @@ class WholePath(unittest.TestCase):
         data[len(data) // 3] ^= 1
         shard.write_bytes(data)
         trefoil("verify", damaged, "--against", MODEL, expect=3)
+
+    def test_a_mixed_calibration_is_frozen_and_used_again(self):
+        text = self.out / "mixed.jsonl.gz"
+        text.write_bytes(gzip.compress(b'{"messages": [{"role": "user", "content": "How?"}]}\n' * 200))
+        frozen, rows = self.out / "frozen.safetensors", ["--num-calibration-samples", 4, "--max-seq-length", 64]
+        common = ["quantize", MODEL, "--recipe", "stock", *rows]
+        summary = trefoil(*common, "-o", self.out / "mix", "--calibration", f"{CALIBRATION}=3", text, "--seed", 2,
+                          "--save-calibration", frozen, "--held-out", EVALUATION)
+        self.assertIn("| mixed.jsonl.gz | 200 | 64 | 25.0 % | 25.0 % |", summary)
+        trefoil(*common, "-o", self.out / "again", "--calibration", frozen)
+        for shard in (self.out / "mix").glob("*.safetensors"):
+            self.assertTrue(filecmp.cmp(shard, self.out / "again" / shard.name, shallow=False), shard.name)
+        trefoil(*common, "-o", self.out / "no", "--calibration", CALIBRATION, "--held-out", CALIBRATION,
+                "--refuse-overlap", expect=2)
+        self.assertFalse((self.out / "no").exists())
 
     def test_recode_there_and_back_is_byte_identical(self):
         for form in ("w3-padded", "w4"):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes src/tokenizer/unicode_table.inc: one class byte for every Unicode code point.
+"""Writes the Unicode tables of src/tokenizer: unicode_table.inc, one class byte for every code point, and
+unicode_scripts.inc, the ranges of the Script property.
 
     python3 -m venv .venv && .venv/bin/pip install -r tools/unicode/requirements.txt
     .venv/bin/python tools/unicode/generate.py
@@ -9,15 +10,20 @@ of a code point, and about nothing else; the classes below are the cells that th
 categories come from unicodedata2 and the scripts from fontTools, both pinned to Unicode 16.0.0 because that is the
 version the reference's engine carries: tools/unicode/check_tiktoken.py asks tiktoken about every code point and finds
 no difference. White_Space is the list below; it has not changed since Unicode 6.3.
+
+The scripts serve estimates of languages (src/text/script_shares.h), not the tokenizer. Common, Inherited and Unknown
+are left out.
 """
 import pathlib
 
 import unicodedata2
-from fontTools.unicodedata import Scripts, script
+from fontTools.unicodedata import Scripts, script, script_name
 
 UNICODE = "16.0.0"
 BLOCK = 128
-OUT = pathlib.Path(__file__).resolve().parents[2] / "src" / "tokenizer" / "unicode_table.inc"
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "src" / "tokenizer"
+OUT = FOLDER / "unicode_table.inc"
+SCRIPTS_OUT = FOLDER / "unicode_scripts.inc"
 
 WHITE_SPACE = {*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F,
                0x3000}
@@ -55,8 +61,39 @@ def rows(values, per_line: int) -> str:
     return ",\n".join("    " + line for line in lines)
 
 
+def script_ranges():
+    """(first, last, script) of the maximal runs of code points with one script."""
+    ranges = []
+    for code_point in range(0x110000):
+        name = script(chr(code_point))
+        if name in ("Zyyy", "Zinh", "Zzzz"):
+            continue
+        if ranges and ranges[-1][2] == name and ranges[-1][1] == code_point - 1:
+            ranges[-1][1] = code_point
+        else:
+            ranges.append([code_point, code_point, name])
+    return ranges
+
+
+def write_scripts() -> None:
+    ranges = script_ranges()
+    scripts = sorted({name for _, _, name in ranges}, key=script_name)
+    number = {name: i for i, name in enumerate(scripts)}
+    names = rows([f'"{script_name(name)}"' for name in scripts], 6)
+    entries = rows([f"{{0x{first:04X},0x{last:04X},{number[name]}}}" for first, last, name in ranges], 5)
+    SCRIPTS_OUT.write_text(f"""\
+// Made by tools/unicode/generate.py from Unicode {UNICODE}; do not edit. Ranges of code points with a script, ascending.
+inline constexpr std::string_view kScriptNames[{len(scripts)}] = {{
+{names}}};
+inline constexpr ScriptRange kScriptRanges[{len(ranges)}] = {{
+{entries}}};
+""", encoding="ascii")
+    print(f"{SCRIPTS_OUT}: {len(ranges)} ranges of {len(scripts)} scripts")
+
+
 def main() -> None:
     check_versions()
+    write_scripts()
     classes = [char_class(c) for c in range(0x110000)]
     blocks, index, seen = [], [], {}
     for start in range(0, len(classes), BLOCK):
