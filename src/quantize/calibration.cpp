@@ -170,7 +170,7 @@ std::string hash_of_rows(const std::vector<std::vector<int32_t>>& rows) {
 
 CalibrationSet load_calibration(const QuantizeOptions& options, const ModelConfig& config, ProgressSink& progress) {
   const Tokenizer tokenizer = Tokenizer::load(options.source);
-  const TokenizerIdentity identity = identity_of(tokenizer, options.source);
+  const TokenizerIdentity identity = tokenizer_identity(tokenizer, options.source);
   CalibrationSet set = is_frozen_calibration(options) ? load_frozen_calibration(options, identity)
                                                       : RowMixer(options, tokenizer).mix(progress);
   check_vocabulary(set, config);

@@ -271,7 +271,7 @@ TEST_F(FrozenCalibration, OnlyMeetsTheRequestItWasMadeFor) {
 
 TEST_F(FrozenCalibration, AnotherTokenizerIsRefused) {
   const QuantizeOptions o = frozen();
-  TokenizerIdentity other = identity_of(tiny(), testing::tiny_k3_dir());
+  TokenizerIdentity other = tokenizer_identity(tiny(), testing::tiny_k3_dir());
   load_frozen_calibration(o, other);
   ++other.vocab_size;
   EXPECT_TRUE(testing::fails_with(ErrorCode::kInvalidArgument, "another tokenizer",

@@ -88,7 +88,7 @@ void check_tokenizer(const FrozenReader& reader, const TokenizerIdentity& tokeni
 
 }  // namespace
 
-TokenizerIdentity identity_of(const Tokenizer& tokenizer, const fs::path& folder) {
+TokenizerIdentity tokenizer_identity(const Tokenizer& tokenizer, const fs::path& folder) {
   return {sha256_of_file(folder / "tiktoken.model"), tokenizer.vocab_size()};
 }
 

@@ -15,7 +15,7 @@ struct TokenizerIdentity {
   std::string tiktoken_sha256;  // of tiktoken.model
   int32_t vocab_size = 0;
 };
-TokenizerIdentity identity_of(const Tokenizer& tokenizer, const std::filesystem::path& folder);
+TokenizerIdentity tokenizer_identity(const Tokenizer& tokenizer, const std::filesystem::path& folder);
 
 // Whether options.calibration is a frozen set: one file named *.safetensors. Error(kInvalidArgument) when such a file
 // stands beside others, has a weight, or meets a seed, which would be ignored.

@@ -55,6 +55,13 @@ TEST(Recipe, EveryRefusalNamesTheOption) {
        [](auto& o) { o.recipe = QuantizeRecipe::kStock, o.scales = QuantizeOptions::Scales::kPositive; }},
       {"rtn reads no calibration", [](auto& o) { o.recipe = QuantizeRecipe::kRtn; }},
       {"needs calibration text", [](auto& o) { o.calibration.clear(); }},
+      {"weight 0", [](auto& o) { o.calibration[0].weight = 0; }},
+      {"weight -1", [](auto& o) { o.calibration[0].weight = -1; }},
+      {"weight inf", [](auto& o) { o.calibration[0].weight = INFINITY; }},
+      {"nothing to save",
+       [](auto& o) { o.recipe = QuantizeRecipe::kRtn, o.calibration.clear(), o.save_calibration = "f"; }},
+      {"cannot all save", [](auto& o) { o.join = true, o.save_calibration = "f"; }},
+      {"refusing overlap needs held-out text", [](auto& o) { o.refuse_overlap = true; }},
   };
   for (const auto& [message, change] : cases) {
     QuantizeOptions options = valid();
