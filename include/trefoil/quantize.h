@@ -46,8 +46,9 @@ struct TrefoilTuning {
 
 // A file to calibrate on (docs/formats.md, "Documents"), or a frozen set (docs/formats.md, "Frozen calibration").
 struct CalibrationSource {
-  CalibrationSource(std::filesystem::path path,
-                    std::optional<double> share = {})  // NOLINT(google-explicit-constructor)
+  // Implicit: a path alone is a source.
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  CalibrationSource(std::filesystem::path path, std::optional<double> share = {})
       : file(std::move(path)), weight(share) {}
 
   std::filesystem::path file;

@@ -86,7 +86,9 @@ struct ThinExpert {
   int64_t tokens = 0;
   int64_t layer = 0;
   int64_t expert = 0;
-  auto operator<=>(const ThinExpert&) const = default;
+  bool operator<(const ThinExpert& other) const {
+    return std::tie(tokens, layer, expert) < std::tie(other.tokens, other.layer, other.expert);
+  }
 };
 
 }  // namespace
