@@ -314,6 +314,17 @@ std::string sha256_of_file(const fs::path& path) {
   return sum.hex();
 }
 
+uint64_t space_used(const fs::path& folder) {
+  constexpr uint64_t kBlock = 512;  // of st_blocks
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    struct stat status {};
+    if (::lstat(it->path().c_str(), &status) == 0) bytes += static_cast<uint64_t>(status.st_blocks) * kBlock;
+  }
+  return bytes;
+}
+
 void make_folder(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);

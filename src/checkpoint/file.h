@@ -126,6 +126,8 @@ void write_text_file(const fs::path& path, std::string_view text);  // atomic
 // Byte copy through AtomicFile.
 void copy_file_atomic(const fs::path& from, const fs::path& to);
 std::string sha256_of_file(const fs::path& path);
+// Disk space that the files below a folder take, holes left out; 0 when it is not there.
+uint64_t space_used(const fs::path& folder);
 // Makes the folder (and parents). Error(kIo) with the reason.
 void make_folder(const fs::path& path);
 

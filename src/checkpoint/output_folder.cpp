@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -100,15 +99,7 @@ bool OutputFolder::has_staging() const {
 }
 
 uint64_t OutputFolder::staged_bytes() const {
-  constexpr uint64_t kBlock = 512;  // of st_blocks
-  uint64_t bytes = 0;
-  std::error_code ignored;
-  if (!has_staging()) return 0;
-  for (const auto& entry : fs::recursive_directory_iterator(staging_, ignored)) {
-    struct stat status {};
-    if (::stat(entry.path().c_str(), &status) == 0) bytes += static_cast<uint64_t>(status.st_blocks) * kBlock;
-  }
-  return bytes;
+  return space_used(staging_);
 }
 
 bool OutputFolder::is_publishing() const {

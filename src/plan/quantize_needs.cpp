@@ -171,14 +171,28 @@ std::vector<PlanLine> quantize_memory(const ModelConfig& config, const QuantizeN
 
 uint64_t scratch_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
   if (!needs.is_calibrated) return 0;
+  const uint64_t tokens = u(needs.tokens()), width = u(config.routed_expert_hidden_size);
   const uint64_t element = needs.stores_bf16 ? 2 : 4;
-  const uint64_t streams = needs.has_original_stream ? 2 : 1;
-  const uint64_t tokens = u(needs.tokens()), latent = u(config.routed_expert_hidden_size);
-  // In the last layers: every block's sum, the running sum before and after attention, and after the experts.
-  const uint64_t vectors = residual_vectors(config) + 2;
-  const uint64_t a_stream =
-      tokens * (vectors * u(config.hidden_size) + latent) * element + tokens * u(config.num_experts_per_token) * 8;
-  return streams * a_stream + tokens * 8 + latent * latent * kF32;
+  const uint64_t sum = tokens * u(config.hidden_size) * element;
+  const uint64_t experts_see = tokens * (width * element + u(config.num_experts_per_token) * 8);  // latents and routing
+  const int64_t end = needs.end_layer < 0 ? config.num_hidden_layers : needs.end_layer;
+  const int64_t split = config.first_k_dense_replace;  // up to its input both streams are one
+  uint64_t most = 0;
+  for (int64_t layer = 0; layer < end; ++layer) {
+    uint64_t bytes = config.is_moe(layer) ? tokens * 8 + width * width * kF32 : 0;
+    for (const bool original : {false, true}) {
+      if (original && !needs.has_original_stream) continue;
+      const int64_t first = original ? split + 1 : 0;  // layer whose input is this stream's own
+      for (int64_t stacked = 0; stacked <= layer; stacked += config.attn_res_block_size) {
+        if (stacked >= first) bytes += sum;
+      }
+      if (layer >= first && layer % config.attn_res_block_size != 0) bytes += sum;  // its input
+      if (layer >= first && config.is_moe(layer)) bytes += sum + experts_see;       // after attention
+      if (layer + 1 >= first && layer + 1 < end) bytes += sum;                      // the next layer's input
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 uint64_t scratch_traffic_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {

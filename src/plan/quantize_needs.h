@@ -19,6 +19,7 @@ struct QuantizeNeeds {
   bool stores_bf16 = true;          // activations on disk
   uint64_t budget_bytes = 0;        // most memory; 0: no limit
   uint64_t num_tensors = 0;         // of the source: the index in memory
+  int64_t end_layer = -1;           // layers [0, end_layer) are walked through; -1: all
 
   int64_t tokens() const { return rows * row_length; }
 };
@@ -49,7 +50,7 @@ uint64_t expert_bytes(const ModelConfig& config, const QuantizeNeeds& needs);
 // Resident at the worst moment.
 std::vector<PlanLine> quantize_memory(const ModelConfig& config, const QuantizeNeeds& needs);
 
-// The activation store at its largest, in the last layer.
+// The activation store at its largest: src/quantize/activation_store.h says which files there are.
 uint64_t scratch_bytes(const ModelConfig& config, const QuantizeNeeds& needs);
 
 // Read from and written to the activation store over the whole job.

@@ -114,6 +114,10 @@ uint64_t ActivationStore::prefix_bytes() const {
   return static_cast<uint64_t>(tokens_ * hidden_) * (element_ == ActivationFile::Element::kBf16 ? 2 : 4);
 }
 
+uint64_t ActivationStore::bytes_used() const {
+  return space_used(folder_);
+}
+
 void ActivationStore::drop(int64_t layer) const {
   std::vector<std::string> files = {fmt::format("shared.{:03}", layer), name(Stream::kQuantized, "effect", layer)};
   for (const Stream stream : {Stream::kQuantized, Stream::kOriginal}) {

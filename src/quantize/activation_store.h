@@ -48,6 +48,8 @@ class ActivationStore {
   // Files that the walk needs to go on from the input of `layer`, by name.
   std::vector<std::string> files_at(Stream stream, int64_t layer) const;
   uint64_t prefix_bytes() const;
+  // Disk space that the files take now.
+  uint64_t bytes_used() const;
   // Removes what no layer after `layer` reads. Nothing may be at work on it any more.
   void drop(int64_t layer) const;
 

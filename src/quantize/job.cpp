@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "checkpoint/output_folder.h"
 #include "plan/machine.h"
@@ -159,6 +160,7 @@ class QuantizeJob {
     needs.stores_bf16 = options_.numerics == Numerics::kBf16;
     needs.budget_bytes = options_.memory_bytes != 0 ? options_.memory_bytes : read_machine_memory().limit_bytes();
     needs.num_tensors = source_->tensors().size();
+    needs.end_layer = layers_.back().layer + 1;
     return needs;
   }
 
@@ -245,7 +247,7 @@ class QuantizeJob {
     if (job.needs_audit()) audit_walk(inputs);
     if (options_.join) job.share();
     try {
-      walk(inputs);
+      report_.peak_scratch_bytes = walk(inputs);
       crew.run("unchanged tensors", copy_units(shards));
     } catch (const Error& error) {
       if (is_worth_keeping(ledger, error.code())) output.keep();
@@ -320,6 +322,7 @@ class QuantizeJob {
 
 QuantizeSummary quantize(const QuantizeOptions& options, ProgressSink* progress) {
   check_options(options);
+  return_freed_memory();
   ProgressSink silent;
   QuantizeJob job(options, progress != nullptr ? *progress : silent);
   return job.run();

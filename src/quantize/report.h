@@ -80,6 +80,7 @@ struct QuantizeReport {
   uint64_t planned_memory_bytes = 0;  // resident at most, by the formulas of plan
   uint64_t peak_memory_bytes = 0;     // of the process that finished the output (VmHWM)
   uint64_t planned_scratch_bytes = 0;
+  uint64_t peak_scratch_bytes = 0;  // disk space the activations took at the most, seen at the end of a layer
 };
 
 // The totals of a report.

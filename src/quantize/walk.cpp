@@ -59,7 +59,8 @@ class CalibratedWalk {
                inputs.pool),
         fresh_(model_.new_sequence()) {}
 
-  void run() {
+  uint64_t run() {
+    uint64_t most_space = 0;
     embed();
     for (int64_t layer = 0; layer <= last_; ++layer) {
       for (const Stream stream : streams_at(layer)) attention(stream, layer);
@@ -67,8 +68,10 @@ class CalibratedWalk {
         const MoeLayer* moe = find_layer(in_.layers, layer);
         moe != nullptr ? quantize(*moe) : pass_through(layer);
       }
+      most_space = std::max(most_space, store_.bytes_used());
       store_.drop(layer);
     }
+    return most_space;
   }
 
  private:
@@ -407,12 +410,10 @@ class Audit {
 
 }  // namespace
 
-void walk(const WalkInputs& inputs) {
-  if (inputs.options.recipe == QuantizeRecipe::kRtn) {
-    walk_weights_only(inputs);
-  } else {
-    CalibratedWalk(inputs).run();
-  }
+uint64_t walk(const WalkInputs& inputs) {
+  if (inputs.options.recipe != QuantizeRecipe::kRtn) return CalibratedWalk(inputs).run();
+  walk_weights_only(inputs);
+  return 0;
 }
 
 void audit_walk(const WalkInputs& inputs) {

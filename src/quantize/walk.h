@@ -44,7 +44,8 @@ struct WalkInputs {
 
 // Quantizes inputs.layers into inputs.shards. kRtn only reads the experts; the other recipes run the model over the
 // calibration rows, up to the last of the layers. Errors name the layer, and the row and token or the expert.
-void walk(const WalkInputs& inputs);
+// Returns the most disk space that the activations took.
+uint64_t walk(const WalkInputs& inputs);
 
 // Forgets the records of units whose bytes are not what they were, so that walk() does them again. Called before it by a
 // process that is alone with the job.
