@@ -206,11 +206,16 @@ void AtomicFile::commit() {
   sync_folder(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
 }
 
-WorkFile::WorkFile(const fs::path& path, uint64_t size) : path_(path), size_(size) {
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+WorkFile::WorkFile(const fs::path& path, uint64_t size, Open open) : path_(path), size_(size) {
+  const int create = open == Open::kMake ? O_CREAT : 0;
+  fd_ = ::open(path.c_str(), O_RDWR | create | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   if (fd_ < 0) fail_errno("open", path, errno);
   struct stat status {};
   const bool is_known = ::fstat(fd_, &status) == 0;
+  if (is_known && open == Open::kExisting && static_cast<uint64_t>(status.st_size) != size) {
+    ::close(fd_);
+    fail(ErrorCode::kIo, "{}: {} bytes, expected {}", path.string(), status.st_size, size);
+  }
   if (is_known && S_ISREG(status.st_mode) && static_cast<uint64_t>(status.st_size) == size) return;
   if (is_known && S_ISREG(status.st_mode) && ::ftruncate(fd_, static_cast<off_t>(size)) == 0) return;
   const int error = errno;
@@ -257,7 +262,9 @@ std::optional<FileLock> FileLock::acquire(const fs::path& path, Mode mode, std::
   while (::flock(fd, (mode == Mode::kShared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno == EWOULDBLOCK) return std::nullopt;
-    fail_errno("lock", path, errno);
+    if (errno != ENOLCK && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) fail_errno("lock", path, errno);
+    lock.is_real_ = false;
+    break;
   }
   if (!note.empty() && ::ftruncate(fd, 0) == 0) {
     // Only a courtesy to the reader of a message: a note that cannot be written is no reason to stop.
@@ -266,10 +273,11 @@ std::optional<FileLock> FileLock::acquire(const fs::path& path, Mode mode, std::
   return lock;
 }
 
-FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)), is_real_(other.is_real_) {}
 
 FileLock& FileLock::operator=(FileLock&& other) noexcept {
   std::swap(fd_, other.fd_);
+  std::swap(is_real_, other.is_real_);
   return *this;
 }
 
@@ -278,7 +286,7 @@ FileLock::~FileLock() {
 }
 
 void FileLock::share() {
-  while (::flock(fd_, LOCK_SH) != 0) {
+  while (is_real_ && ::flock(fd_, LOCK_SH) != 0) {
     if (errno != EINTR) fail(ErrorCode::kIo, "a lock cannot be shared: {}", reason(errno));
   }
 }

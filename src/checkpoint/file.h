@@ -84,8 +84,12 @@ class AtomicFile {
 // different bytes.
 class WorkFile {
  public:
-  // Makes the file, or opens one that is there and gives it this size. A symbolic link is not followed.
-  WorkFile(const fs::path& path, uint64_t size);
+  enum class Open {
+    kMake,      // makes the file, or opens one that is there and gives it this size
+    kExisting,  // Error when it is not there (kNotFound) or has another size (kIo): its content is relied on
+  };
+  // A symbolic link is not followed.
+  WorkFile(const fs::path& path, uint64_t size, Open open = Open::kMake);
   WorkFile(WorkFile&& other) noexcept;
   WorkFile& operator=(WorkFile&&) = delete;
   ~WorkFile();
@@ -114,10 +118,13 @@ class FileLock {
   ~FileLock();
   // From exclusive to shared.
   void share();
+  // False on file systems without locks: nobody is kept out.
+  bool is_real() const { return is_real_; }
 
  private:
   explicit FileLock(int fd) : fd_(fd) {}
   int fd_ = -1;
+  bool is_real_ = true;
 };
 
 // The whole file as text; refuses files over `limit` bytes (Error kCorrupt) before allocating.

@@ -24,15 +24,6 @@ bool same_folder(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, ignored);
 }
 
-// Whether `inner` lies somewhere below `outer`, symbolic links followed; either may not exist yet.
-bool lies_inside(const fs::path& inner, const fs::path& outer) {
-  std::error_code error;
-  const fs::path a = fs::weakly_canonical(fs::absolute(inner), error);
-  const fs::path b = fs::weakly_canonical(fs::absolute(outer), error);
-  const fs::path relative = a.lexically_relative(b);
-  return !error && !relative.empty() && relative != "." && *relative.begin() != "..";
-}
-
 // Files only: an empty folder inside, such as lost+found, is no reason to refuse.
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
@@ -69,7 +60,7 @@ std::string refusal(const fs::path& folder, const std::vector<std::string>& file
 }  // namespace
 
 OutputFolder::OutputFolder(fs::path folder, const fs::path& source, std::vector<std::string> files, bool overwrite)
-    : folder_(std::move(folder)), staging_(folder_ / kStagingName), files_(std::move(files)) {
+    : folder_(std::move(folder)), staging_(folder_ / kStagingName), files_(std::move(files)), overwrite_(overwrite) {
   if (folder_.empty()) fail(ErrorCode::kInvalidArgument, "no output folder given");
   // The source is read only, and its side files would include the output's; an output is replaced as a whole.
   if (!source.empty() && lies_inside(folder_, source))
@@ -82,7 +73,11 @@ OutputFolder::OutputFolder(fs::path folder, const fs::path& source, std::vector<
     fail(ErrorCode::kInvalidArgument, "output {}: is the source", folder_.string());
   std::error_code ignored;
   fs::remove_all(folder_ / kDoneName, ignored);
-  const std::string reason = refusal(folder_, files_, overwrite, is_publishing());
+  check();
+}
+
+void OutputFolder::check() const {
+  const std::string reason = refusal(folder_, files_, overwrite_, is_publishing());
   if (!reason.empty()) fail(ErrorCode::kInvalidArgument, "output {}: {}", folder_.string(), reason);
 }
 
@@ -96,6 +91,11 @@ OutputFolder::~OutputFolder() {
 bool OutputFolder::has_staging() const {
   std::error_code ignored;
   return fs::exists(staging_, ignored);
+}
+
+bool OutputFolder::has_job() const {
+  std::error_code ignored;
+  return fs::exists(staging_ / kJobName / "job.json", ignored);
 }
 
 uint64_t OutputFolder::staged_bytes() const {
@@ -121,6 +121,15 @@ void OutputFolder::begin() {
 }
 
 void OutputFolder::clear() {
+  if (fs::exists(staging_ / kJobName)) {
+    if (!FileLock::acquire(staging_ / kLockName, FileLock::Mode::kExclusive))
+      fail(ErrorCode::kIo, "output {}: another process is at work on it", folder_.string());
+    if (!overwrite_) {
+      keep();
+      fail(ErrorCode::kInvalidArgument, "output {}: it holds an interrupted quantize; --overwrite throws it away",
+           folder_.string());
+    }
+  }
   std::error_code error;
   fs::remove_all(staging_, error);
   if (error) fail(ErrorCode::kIo, "{}: cannot remove: {}", staging_.string(), error.message());
@@ -158,6 +167,14 @@ void OutputFolder::publish(std::string_view last) {
   fs::rename(staging_, folder_ / kDoneName, ignored);
   fs::remove_all(folder_ / kDoneName, ignored);
   has_begun_ = false;
+}
+
+bool lies_inside(const fs::path& inner, const fs::path& outer) {
+  std::error_code error;
+  const fs::path a = fs::weakly_canonical(fs::absolute(inner), error);
+  const fs::path b = fs::weakly_canonical(fs::absolute(outer), error);
+  const fs::path relative = a.lexically_relative(b);
+  return !error && !relative.empty() && relative != "." && *relative.begin() != "..";
 }
 
 uint64_t free_space(const fs::path& path) {

@@ -33,8 +33,9 @@ class OutputFolder {
 
   const fs::path& folder() const { return folder_; }
   const fs::path& staging() const { return staging_; }
-  // Whether an earlier run left a staging folder.
+  // Whether an earlier run left a staging folder, and a job in it.
   bool has_staging() const;
+  bool has_job() const;
   // Bytes on disk that it holds.
   uint64_t staged_bytes() const;
   // Whether an earlier run was interrupted while it published: every file is in the staging folder or has its name.
@@ -42,12 +43,19 @@ class OutputFolder {
 
   // Error(kOverBudget) when the file system that will hold the folder has fewer than `bytes` free. Writes nothing.
   void require_space(uint64_t bytes) const;
+  // Asks again what the constructor asked: another process may have brought an output meanwhile.
+  void check() const;
   // Makes the staging folder, or goes on with the one that is there.
   void begin();
-  // Empties the staging folder.
+  // Empties the staging folder. Error(kInvalidArgument) when it holds an interrupted job (kJobName) and `overwrite` is
+  // false, kIo when a process is at work on it.
   void clear();
-  // The staging folder outlives this object.
-  void keep() { keeps_staging_ = true; }
+  // Whether the staging folder outlives this object.
+  void keep(bool keeps = true) { keeps_staging_ = keeps; }
+
+  // What in the staging folder belongs to a job that can go on, and the lock of the processes at work on it.
+  static constexpr std::string_view kJobName = ".job";
+  static constexpr std::string_view kLockName = ".job/lock";
   // Every file must be in the staging folder. `last` is renamed last.
   void publish(std::string_view last);
 
@@ -57,10 +65,14 @@ class OutputFolder {
   fs::path folder_;
   fs::path staging_;
   std::vector<std::string> files_;
+  bool overwrite_;
   bool created_folder_ = false;
   bool has_begun_ = false;
   bool keeps_staging_ = false;
 };
+
+// Whether `inner` lies somewhere below `outer`, symbolic links followed; either may not exist yet.
+bool lies_inside(const fs::path& inner, const fs::path& outer);
 
 // Free bytes of the file system that holds `path` or will hold it. Error(kIo) when the system will not say.
 uint64_t free_space(const fs::path& path);

@@ -57,7 +57,10 @@ int run_command(Context& context) {
   } catch (const std::filesystem::filesystem_error& error) {  // a path that cannot even be asked about
     context.progress.reset();
     complain(fmt::format("{}: {}", error.path1().string(), error.code().message()));
-    return error.code() == std::errc::permission_denied ? kResources : kBadInput;
+    const bool is_name = error.code() == std::errc::no_such_file_or_directory ||
+                         error.code() == std::errc::not_a_directory || error.code() == std::errc::filename_too_long ||
+                         error.code() == std::errc::too_many_symbolic_link_levels;
+    return is_name ? kBadInput : kResources;
   } catch (const std::system_error& error) {  // no more threads, for one
     context.progress.reset();
     complain(error.what());

@@ -84,6 +84,8 @@ int run_quantize(Context& context, QuantizeArguments& arguments) {
   o.stop = &context.stop;
   if (!arguments.layers.empty()) o.layers = parse_layers(arguments.layers);
   if (!arguments.memory.empty()) o.memory_bytes = parse_size(arguments.memory);
+  if (!arguments.memory.empty() && o.memory_bytes == 0)
+    throw Error(ErrorCode::kInvalidArgument, "--memory " + arguments.memory + ": nothing can run in that");
   try {
     const QuantizeSummary summary = quantize(o, context.progress.get());
     print(summary.markdown);

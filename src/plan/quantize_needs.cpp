@@ -26,7 +26,7 @@ constexpr uint64_t kSquares = 4;
 // Copies of an expert's weights alive at once, f32: the original, its target, the solved one.
 constexpr uint64_t kWeightCopies = 3;
 constexpr int64_t kMostUnitTokens = 8192;
-constexpr int64_t kMostSweepTokens = int64_t{1} << 20;
+constexpr int64_t kMostSweepTokens = int64_t{1} << 16;  // a unit that is worth losing when it is killed
 constexpr int64_t kLeastExpertsPerUnit = 8;
 constexpr double kRefinePasses = 6;
 constexpr uint64_t kMoeBatchBytes = 4 * 64 * kMiB / 3;  // Moe::expert_sum's gathered inputs, hidden values and outputs
@@ -103,13 +103,19 @@ uint64_t expert_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
   return kSquares * wide * wide * kF32 + kWeightCopies * weights + tokens * (2 * latent + 3 * inner) * kF32;
 }
 
-uint64_t least_budget(const ModelConfig& config, const QuantizeNeeds& needs) {
-  uint64_t least = experts_shared_bytes(config, needs) + expert_bytes(config, needs);
+uint64_t cut_bytes(const ModelConfig& config, const QuantizeNeeds& needs, int64_t unit_rows, int64_t sweep_rows) {
   const uint64_t length = u(needs.row_length);
+  const uint64_t unit = u(std::min(unit_rows, needs.rows)), sweep = u(std::min(sweep_rows, needs.rows));
+  uint64_t most = experts_shared_bytes(config, needs) + expert_bytes(config, needs);
   if (needs.is_calibrated) {
-    least = std::max({least, attention_unit_bytes(config, 1, length), sweep_unit_bytes(config, length, 1, length)});
+    most = std::max({most, attention_unit_bytes(config, unit, unit * length),
+                     sweep_unit_bytes(config, sweep * length, unit, unit * length)});
   }
-  return base_of(config, needs) + least;
+  return base_of(config, needs) + most;
+}
+
+uint64_t least_budget(const ModelConfig& config, const QuantizeNeeds& needs) {
+  return cut_bytes(config, needs, 1, 1);
 }
 
 QuantizeCut cut_quantize(const ModelConfig& config, const QuantizeNeeds& needs) {

@@ -44,6 +44,9 @@ uint64_t least_budget(const ModelConfig& config, const QuantizeNeeds& needs);
 // Error(kOverBudget) saying what the least budget is when even the finest cut does not fit.
 QuantizeCut cut_quantize(const ModelConfig& config, const QuantizeNeeds& needs);
 
+// The peak of work that was cut so, with one expert at once: what an interrupted run needs at least to go on.
+uint64_t cut_bytes(const ModelConfig& config, const QuantizeNeeds& needs, int64_t unit_rows, int64_t sweep_rows);
+
 // Bytes of an expert in work, beside its share of the base.
 uint64_t expert_bytes(const ModelConfig& config, const QuantizeNeeds& needs);
 

@@ -9,9 +9,10 @@
 namespace trefoil {
 
 ActivationStore::ActivationStore(fs::path folder, const ModelConfig& config, Numerics numerics, int64_t tokens,
-                                 int64_t split_layer)
+                                 int64_t split_layer, bool write_through)
     : folder_(std::move(folder)),
       element_(numerics == Numerics::kBf16 ? ActivationFile::Element::kBf16 : ActivationFile::Element::kF32),
+      write_access_(write_through ? RowAccess::kWriteThrough : RowAccess::kWrite),
       tokens_(tokens),
       hidden_(config.hidden_size),
       latent_(config.routed_expert_hidden_size),
@@ -30,24 +31,27 @@ std::string ActivationStore::prefix_name(Stream stream, int64_t layer) const {
   return name(layer <= split_layer_ ? Stream::kQuantized : stream, "prefix", layer);
 }
 
-ActivationFile ActivationStore::file(std::string name, int64_t width) const {
-  return {folder_, std::move(name), tokens_, width, element_};
+ActivationFile ActivationStore::file(std::string name, int64_t width, RowAccess access) const {
+  return {folder_, std::move(name), tokens_, width, element_, access};
+}
+RowFile ActivationStore::routing_file(Stream stream, int64_t layer, RowAccess access) const {
+  return {folder_, name(stream, "routing", layer), tokens_, top_k_ * 8, access};
 }
 
-ActivationFile ActivationStore::prefix(Stream stream, int64_t layer) const {
-  return file(prefix_name(stream, layer), hidden_);
+ActivationFile ActivationStore::prefix(Stream stream, int64_t layer, RowAccess access) const {
+  return file(prefix_name(stream, layer), hidden_, access);
 }
-ActivationFile ActivationStore::attended(Stream stream, int64_t layer) const {
-  return file(name(stream, "attended", layer), hidden_);
+ActivationFile ActivationStore::attended(Stream stream, int64_t layer, RowAccess access) const {
+  return file(name(stream, "attended", layer), hidden_, access);
 }
-ActivationFile ActivationStore::latent(Stream stream, int64_t layer) const {
-  return file(name(stream, "latent", layer), latent_);
+ActivationFile ActivationStore::latent(Stream stream, int64_t layer, RowAccess access) const {
+  return file(name(stream, "latent", layer), latent_, access);
 }
-RowFile ActivationStore::effect(int64_t layer) const {
-  return {folder_, name(Stream::kQuantized, "effect", layer), tokens_, 8};
+RowFile ActivationStore::effect(int64_t layer, RowAccess access) const {
+  return {folder_, name(Stream::kQuantized, "effect", layer), tokens_, 8, access};
 }
-RowFile ActivationStore::shared_hessian(int64_t layer) const {
-  return {folder_, fmt::format("shared.{:03}", layer), latent_, latent_ * 4};
+RowFile ActivationStore::shared_hessian(int64_t layer, RowAccess access) const {
+  return {folder_, fmt::format("shared.{:03}", layer), latent_, latent_ * 4, access};
 }
 
 ResidualStream ActivationStore::load(const ActivationFile& sum, Stream stream, int64_t stacked_before, int64_t begin,
@@ -62,17 +66,17 @@ ResidualStream ActivationStore::load(const ActivationFile& sum, Stream stream, i
   };
   residual.prefix = read(sum);
   for (int64_t layer = 0; layer < stacked_before; layer += block_layers_)
-    residual.stack.push_back(read(prefix(stream, layer)));
+    residual.stack.push_back(read(prefix(stream, layer, RowAccess::kRead)));
   return residual;
 }
 
 ResidualStream ActivationStore::before_attention(Stream stream, int64_t layer, int64_t begin, int64_t count) const {
-  return load(prefix(stream, layer), stream, layer, begin, count);
+  return load(prefix(stream, layer, RowAccess::kRead), stream, layer, begin, count);
 }
 
 // A layer that begins a block stacks its input.
 ResidualStream ActivationStore::after_attention(Stream stream, int64_t layer, int64_t begin, int64_t count) const {
-  return load(attended(stream, layer), stream, layer + 1, begin, count);
+  return load(attended(stream, layer, RowAccess::kRead), stream, layer + 1, begin, count);
 }
 
 WrittenRange ActivationStore::write_routing(Stream stream, int64_t layer, int64_t begin, const Routing& routing) const {
@@ -84,13 +88,13 @@ WrittenRange ActivationStore::write_routing(Stream stream, int64_t layer, int64_
     std::copy_n(std::as_bytes(std::span(routing.weight).subspan(t * k, k)).begin(), 4 * k,
                 rows.begin() + static_cast<std::ptrdiff_t>(t * k * 8 + 4 * k));
   }
-  return RowFile(folder_, name(stream, "routing", layer), tokens_, top_k_ * 8).write(begin, rows);
+  return routing_file(stream, layer, write_access_).write(begin, rows);
 }
 
 Routing ActivationStore::read_routing(Stream stream, int64_t layer, int64_t begin, int64_t count) const {
   const auto k = static_cast<size_t>(top_k_);
   std::vector<std::byte> rows(static_cast<size_t>(count) * k * 8);
-  RowFile(folder_, name(stream, "routing", layer), tokens_, top_k_ * 8).read(begin, rows);
+  routing_file(stream, layer, RowAccess::kRead).read(begin, rows);
   Routing routing;
   routing.tokens = count;
   routing.top_k = top_k_;

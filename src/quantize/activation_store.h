@@ -26,17 +26,22 @@ enum class Stream { kQuantized, kOriginal };
 
 class ActivationStore {
  public:
-  // `folder` is made. split_layer: see above.
-  ActivationStore(fs::path folder, const ModelConfig& config, Numerics numerics, int64_t tokens, int64_t split_layer);
+  // `folder` is made. split_layer: see above. write_through: what one process writes others may rely on at once, whatever
+  // happens to the machine of the first.
+  ActivationStore(fs::path folder, const ModelConfig& config, Numerics numerics, int64_t tokens, int64_t split_layer,
+                  bool write_through = false);
 
   const fs::path& folder() const { return folder_; }
   int64_t tokens() const { return tokens_; }
 
-  ActivationFile prefix(Stream stream, int64_t layer) const;
-  ActivationFile attended(Stream stream, int64_t layer) const;
-  ActivationFile latent(Stream stream, int64_t layer) const;
-  RowFile effect(int64_t layer) const;
-  RowFile shared_hessian(int64_t layer) const;
+  // To read, a file must be there, whole (else Error kNotFound, kIo); to write, it is made.
+  ActivationFile prefix(Stream stream, int64_t layer, RowAccess access) const;
+  ActivationFile attended(Stream stream, int64_t layer, RowAccess access) const;
+  ActivationFile latent(Stream stream, int64_t layer, RowAccess access) const;
+  RowFile effect(int64_t layer, RowAccess access) const;
+  RowFile shared_hessian(int64_t layer, RowAccess access) const;
+  // kWrite or kWriteThrough.
+  RowAccess write_access() const { return write_access_; }
 
   // Tokens [begin, begin + count) of the stream as the attention of `layer` finds it, and as it leaves it.
   ResidualStream before_attention(Stream stream, int64_t layer, int64_t begin, int64_t count) const;
@@ -56,13 +61,15 @@ class ActivationStore {
  private:
   std::string name(Stream stream, const char* what, int64_t layer) const;
   std::string prefix_name(Stream stream, int64_t layer) const;
-  ActivationFile file(std::string name, int64_t width) const;
+  ActivationFile file(std::string name, int64_t width, RowAccess access) const;
+  RowFile routing_file(Stream stream, int64_t layer, RowAccess access) const;
   ResidualStream load(const ActivationFile& sum, Stream stream, int64_t stacked_before, int64_t begin,
                       int64_t count) const;
   bool begins_block(int64_t layer) const { return layer % block_layers_ == 0; }
 
   fs::path folder_;
   ActivationFile::Element element_;
+  RowAccess write_access_;
   int64_t tokens_, hidden_, latent_, top_k_, block_layers_, split_layer_;
 };
 

@@ -55,7 +55,7 @@ class ExpertUnit {
     const QuantizeOptions& options = *inputs_.options;
     if (options.recipe != QuantizeRecipe::kTrefoil || !options.tuning.gate_weighting) return experts;
     std::vector<double> norm(static_cast<size_t>(store.tokens()));
-    store.effect(inputs_.layer).read(0, std::as_writable_bytes(std::span(norm)));
+    store.effect(inputs_.layer, RowAccess::kRead).read(0, std::as_writable_bytes(std::span(norm)));
     for (ExpertTokens& expert : experts) weigh_by_effect(expert, norm);
     return experts;
   }
@@ -109,7 +109,7 @@ std::vector<Unit> expert_units(const WalkInputs& walk, const LayerInputs& inputs
   return units;
 }
 
-std::vector<float> shared_hessian_of(const ActivationFile& latent, ThreadPool& pool) {
+std::vector<float> shared_hessian_of(const ActivationFile& latent, int64_t parts_at_once, ThreadPool& pool) {
   // A fixed number of parts, whatever the number of threads, so that the sum is always taken in the same order.
   constexpr int64_t kParts = 8;
   const int64_t tokens = latent.rows(), width = latent.width();
@@ -128,8 +128,8 @@ std::vector<float> shared_hessian_of(const ActivationFile& latent, ThreadPool& p
     return mean;
   };
   std::vector<float> sum(static_cast<size_t>(width * width), 0.0f);
-  for (int64_t first = 0; first < kParts; first += pool.num_threads()) {
-    std::vector<std::vector<float>> parts(static_cast<size_t>(std::min<int64_t>(kParts - first, pool.num_threads())));
+  for (int64_t first = 0; first < kParts; first += parts_at_once) {
+    std::vector<std::vector<float>> parts(static_cast<size_t>(std::min(kParts - first, parts_at_once)));
     pool.parallel_for(static_cast<int64_t>(parts.size()),
                       [&](int64_t i) { parts[static_cast<size_t>(i)] = part_mean(first + i); });
     for (const std::vector<float>& part : parts) {

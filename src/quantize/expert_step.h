@@ -13,9 +13,9 @@ namespace trefoil {
 // null. What a unit records: unit_payload.h.
 std::vector<Unit> expert_units(const WalkInputs& walk, const LayerInputs& inputs, const MoeLayer& layer);
 
-// H of all rows of `latent`, unweighted: what thin experts are shrunk towards. [width, width]. Does not depend on the
-// pool's size.
-std::vector<float> shared_hessian_of(const ActivationFile& latent, ThreadPool& pool);
+// H of all rows of `latent`, unweighted: what thin experts are shrunk towards. [width, width]. The result does not depend
+// on the pool's size nor on how many of its parts, each three such matrices, are in memory at once.
+std::vector<float> shared_hessian_of(const ActivationFile& latent, int64_t parts_at_once, ThreadPool& pool);
 
 // Throws Error(kCancelled) when options.stop is set.
 void stop_if_asked(const QuantizeOptions& options);

@@ -36,13 +36,10 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Whether an error leaves work that the same command could go on with: the disk, memory or a stop ended it and some unit
-// is finished, or a part of the output itself is.
-bool is_worth_keeping(const Ledger& ledger, ErrorCode code) {
-  const std::vector<std::string> units = ledger.units();
-  if (code == ErrorCode::kCancelled || code == ErrorCode::kIo || code == ErrorCode::kOverBudget) return !units.empty();
-  return std::any_of(units.begin(), units.end(),
-                     [](const std::string& unit) { return is_expert_unit(unit) || is_copy_unit(unit); });
+bool holds_nothing(const fs::path& folder) {
+  std::error_code error;
+  const fs::directory_iterator first(folder, error);
+  return error || first == fs::directory_iterator();
 }
 
 class QuantizeJob {
@@ -55,6 +52,7 @@ class QuantizeJob {
     OutputFolder output(options_.output, options_.source, files_, options_.overwrite);
     load_text();
     cut_work();
+    check_work_dir();
     require_space(output);
     if (!options_.dry_run) {
       quantize_into(output);
@@ -170,7 +168,7 @@ class QuantizeJob {
     report_.planned_scratch_bytes = scratch_bytes(config_, needs());
   }
 
-  // An interrupted run has written a part of it already: what it holds is not asked for again.
+  // What an interrupted run has written already is not asked for again.
   void require_space(const OutputFolder& output) const {
     if (output.is_publishing()) return;
     const uint64_t scratch = report_.planned_scratch_bytes;
@@ -178,34 +176,63 @@ class QuantizeJob {
     const uint64_t here = bytes_needed() + (same_place ? scratch : 0);
     output.require_space(here - std::min(here, output.staged_bytes()));
     if (same_place) return;
-    if (const uint64_t free = free_space(options_.work_dir); free < scratch) {
+    const uint64_t there =
+        space_used(activation_folder_of(output.staging(), options_.work_dir, digest_of(identity_of(report_))));
+    if (const uint64_t free = free_space(options_.work_dir) + there; free < scratch) {
       fail(ErrorCode::kOverBudget, "work folder {}: {} free, {} needed", options_.work_dir.string(), format_gb(free),
            format_gb(scratch));
     }
   }
 
+  // A folder of activations must not be taken for a part of the source or of the output.
+  void check_work_dir() const {
+    for (const fs::path& folder : {options_.source, options_.output}) {
+      const fs::path& work = options_.work_dir;
+      if (!work.empty() && (lies_inside(work, folder) || fs::weakly_canonical(work) == fs::weakly_canonical(folder)))
+        fail(ErrorCode::kInvalidArgument, "work folder {}: lies inside {}", work.string(), folder.string());
+    }
+  }
+
   void quantize_into(OutputFolder& output) {
-    if (options_.resume && !output.has_staging())
-      fail(ErrorCode::kInvalidArgument, "output {}: there is no interrupted run to resume", options_.output.string());
-    const bool has_earlier_work = output.has_staging();
     output.begin();
+    output.keep();  // whatever happens from here on, unless nothing was finished
     try {
       work(output);
     } catch (...) {
       // The process that finishes takes the staging folder away under those that joined it.
-      if (options_.join && !output.has_staging() && fs::exists(options_.output / last_file())) {
-        is_finished_by_other_ = true;
-        return;
-      }
-      if (has_earlier_work) output.keep();
-      throw;
+      if (!options_.join || output.has_staging() || !fs::exists(options_.output / last_file())) throw;
+      is_finished_by_other_ = true;
     }
   }
 
   void work(OutputFolder& output) {
     const WorkGrain grain{cut_.unit_rows, cut_.sweep_rows, cut_.experts_per_unit};
-    JobFolder job(output, identity_of(report_), grain, {options_.join, options_.overwrite, options_.work_dir});
-    Ledger ledger(job.ledger_folder(), job.digest());
+    const bool has_earlier_work = output.has_job();
+    std::optional<JobFolder> job;
+    try {
+      job.emplace(
+          output, identity_of(report_), grain,
+          JobFolder::Options{options_.join, options_.overwrite, options_.resume, options_.work_dir, options_.stop});
+      check_grain(job->grain());
+      Ledger ledger(job->ledger_folder(), job->digest());
+      do_job(output, *job, ledger);
+    } catch (...) {
+      const bool has_finished_units = job && !holds_nothing(job->ledger_folder());
+      if (!has_earlier_work && !has_finished_units && (!job || job->is_alone())) output.keep(false);
+      throw;
+    }
+  }
+
+  // An interrupted run's units may be larger than this one's budget allows.
+  void check_grain(const WorkGrain& grain) const {
+    const uint64_t needed = cut_bytes(config_, needs(), grain.unit_rows, grain.sweep_rows);
+    if (const uint64_t budget = needs().budget_bytes; budget != 0 && needed > budget) {
+      fail(ErrorCode::kOverBudget, "the interrupted run was cut for more memory: it needs {}, the budget is {}",
+           format_gb(needed), format_gb(budget));
+    }
+  }
+
+  void do_job(OutputFolder& output, JobFolder& job, Ledger& ledger) {
     if (!output.is_publishing()) {
       ThreadPool pool(threads_);
       make_shards(output, job, ledger, pool);
@@ -213,7 +240,6 @@ class QuantizeJob {
     const std::optional<FileLock> finishing = job.claim_finish();
     if (!finishing) {
       is_finished_by_other_ = true;
-      output.keep();
       return;
     }
     collect(job, ledger);
@@ -229,7 +255,7 @@ class QuantizeJob {
     std::optional<ActivationStore> activations;
     if (options_.recipe != QuantizeRecipe::kRtn) {
       activations.emplace(job.activation_folder(), config_, options_.numerics, report_.calibration.num_tokens(),
-                          split_layer_of(layers_));
+                          split_layer_of(layers_), /*write_through=*/options_.join);
     }
     const WalkInputs inputs{source_,
                             config_,
@@ -246,13 +272,8 @@ class QuantizeJob {
                             progress_};
     if (job.needs_audit()) audit_walk(inputs);
     if (options_.join) job.share();
-    try {
-      report_.peak_scratch_bytes = walk(inputs);
-      crew.run("unchanged tensors", copy_units(shards));
-    } catch (const Error& error) {
-      if (is_worth_keeping(ledger, error.code())) output.keep();
-      throw;
-    }
+    report_.peak_scratch_bytes = walk(inputs);
+    crew.run("unchanged tensors", copy_units(shards));
   }
 
   std::vector<Unit> copy_units(StagedShards& shards) const {

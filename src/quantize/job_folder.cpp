@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <thread>
 
 #include "base/error.h"
@@ -14,20 +15,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kFolderName = ".job";
+constexpr std::string_view kTokenFile = "token";
 constexpr auto kPollInterval = std::chrono::milliseconds(100);
 
-std::string digest_of(const JobIdentity& identity) {
-  std::string text;
-  for (const auto& [name, value] : identity) text += fmt::format("{}={}\n", name, value);
-  return sha256_hex(as_bytes_of(text));
-}
-
-// One digest for the headers of all shards: names, shapes and sizes of every tensor.
+// One digest for the headers of all shards (names, shapes and sizes of every tensor) and for when they were changed last:
+// their data are not read before the job.
 std::string shards_digest(const SourceRecord& source) {
   std::string text;
   for (const ShardRecord& shard : source.shards)
-    text += fmt::format("{} {} {}\n", shard.file, shard.bytes, shard.header_sha256);
+    text += fmt::format("{} {} {} {}\n", shard.file, shard.bytes, shard.modified, shard.header_sha256);
   return sha256_hex(as_bytes_of(text));
 }
 
@@ -38,7 +34,23 @@ void remove_all_but(const fs::path& folder, const fs::path& kept) {
   }
 }
 
+std::string random_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
 }  // namespace
+
+std::string digest_of(const JobIdentity& identity) {
+  std::string text;
+  for (const auto& [name, value] : identity) text += fmt::format("{}={}\n", name, value);
+  return sha256_hex(as_bytes_of(text));
+}
+
+fs::path activation_folder_of(const fs::path& staging, const fs::path& work_dir, const std::string& digest) {
+  return work_dir.empty() ? staging / OutputFolder::kJobName / "activations"
+                          : work_dir / fmt::format("trefoil-{}", digest.substr(0, 16));
+}
 
 JobIdentity identity_of(const QuantizeReport& report) {
   const QuantizeOptions& o = report.options;
@@ -77,26 +89,66 @@ JobIdentity identity_of(const QuantizeReport& report) {
 }
 
 JobFolder::JobFolder(OutputFolder& output, const JobIdentity& identity, const WorkGrain& grain, const Options& options)
-    : folder_(output.staging() / kFolderName), digest_(digest_of(identity)), grain_(grain) {
+    : folder_(output.staging() / OutputFolder::kJobName), digest_(digest_of(identity)), grain_(grain) {
   make_folder(folder_);
-  activations_ = options.work_dir.empty() ? folder_ / "activations"
-                                          : options.work_dir / fmt::format("trefoil-{}", digest_.substr(0, 16));
+  activations_ = activation_folder_of(output.staging(), options.work_dir, digest_);
   take_lock(options);
   const bool is_new = !fs::exists(folder_ / "job.json");
-  const std::string differs = is_new ? "" : compare_with_disk(identity);
-  if (!is_new && differs.empty()) {
-    needs_audit_ = is_alone_;
+  if (is_new) {
+    output.check();
+    if (options.resume) {
+      fail(ErrorCode::kInvalidArgument, "output {}: there is no interrupted run to resume", output.folder().string());
+    }
+    begin_anew(output, identity);
     return;
   }
-  if (!is_new && (!options.overwrite || !is_alone_)) {
+  const std::string differs = compare_with_disk(identity);
+  if (differs.empty()) {
+    take_over_activations(identity);
+    return;
+  }
+  if (!options.overwrite || !is_alone_) {
     fail(ErrorCode::kInvalidArgument, "output {}: it holds an interrupted run with {}; --overwrite starts again",
          output.folder().string(), differs);
   }
+  begin_anew(output, identity);
+}
+
+void JobFolder::begin_anew(OutputFolder& output, const JobIdentity& identity) {
+  std::error_code ignored;
+  if (holds_token(earlier_activations_)) fs::remove_all(earlier_activations_, ignored);
   remove_all_but(output.staging(), folder_);
   remove_all_but(folder_, folder_ / "lock");
-  std::error_code ignored;
+  token_ = random_token();
   fs::remove_all(activations_, ignored);
-  write(identity, grain);
+  make_folder(activations_);
+  write_text_file(activations_ / kTokenFile, token_);
+  write(identity);
+}
+
+void JobFolder::take_over_activations(const JobIdentity& identity) {
+  needs_audit_ = is_alone_;
+  if (holds_token(activations_)) return;
+  if (!is_alone_) {
+    fail(ErrorCode::kInvalidArgument, "work folder {}: the processes at work have their activations in {}",
+         activations_.string(), earlier_activations_.string());
+  }
+  // Lost, or to be elsewhere from now on: the text goes through the model again.
+  std::error_code ignored;
+  if (holds_token(earlier_activations_)) fs::remove_all(earlier_activations_, ignored);
+  fs::remove_all(activations_, ignored);
+  make_folder(activations_);
+  write_text_file(activations_ / kTokenFile, token_);
+  write(identity);
+}
+
+bool JobFolder::holds_token(const fs::path& activations) const {
+  if (activations.empty() || token_.empty()) return false;
+  try {
+    return read_text_file(activations / kTokenFile, 4096) == token_;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 void JobFolder::take_lock(const Options& options) {
@@ -104,6 +156,8 @@ void JobFolder::take_lock(const Options& options) {
   while (true) {
     lock_ = FileLock::acquire(file, FileLock::Mode::kExclusive, this_process());
     is_alone_ = lock_.has_value();
+    if (lock_ && options.is_shared && !lock_->is_real())
+      fail(ErrorCode::kUnsupported, "{}: this file system has no locks, so processes cannot join", file.string());
     if (is_alone_) return;
     if (!options.is_shared) {
       fail(ErrorCode::kInvalidArgument, "{}: another process is at work on this output ({}); --join works beside it",
@@ -112,6 +166,8 @@ void JobFolder::take_lock(const Options& options) {
     lock_ = FileLock::acquire(file, FileLock::Mode::kShared);
     if (lock_ && fs::exists(folder_ / "job.json")) return;
     lock_.reset();
+    if (options.stop != nullptr && options.stop->load())
+      fail(ErrorCode::kCancelled, "stopped while waiting for {}", read_text_file(file, 4096));
     std::this_thread::sleep_for(kPollInterval);  // the first one is still looking around
   }
 }
@@ -135,6 +191,8 @@ std::string JobFolder::compare_with_disk(const JobIdentity& identity) {
   const fs::path file = folder_ / "job.json";
   try {
     const Json job = Json::parse(read_text_file(file));
+    token_ = job.at("token").get<std::string>();
+    earlier_activations_ = job.at("activations").get<std::string>();
     for (const auto& [name, value] : identity) {
       const std::string before = job.at("identity").value(name, "nothing");
       if (before != value) return fmt::format("{} {}, this one has {}", name, before, value);
@@ -148,11 +206,13 @@ std::string JobFolder::compare_with_disk(const JobIdentity& identity) {
   }
 }
 
-void JobFolder::write(const JobIdentity& identity, const WorkGrain& grain) const {
+void JobFolder::write(const JobIdentity& identity) const {
   Json names = Json::object();
   for (const auto& [name, value] : identity) names[name] = value;
   const Json job = {{"identity", std::move(names)},
-                    {"grain", {grain.unit_rows, grain.sweep_rows, grain.experts_per_unit}}};
+                    {"grain", {grain_.unit_rows, grain_.sweep_rows, grain_.experts_per_unit}},
+                    {"activations", fs::absolute(activations_).string()},
+                    {"token", token_}};
   write_text_file(folder_ / "job.json", job.dump(1) + "\n");
 }
 

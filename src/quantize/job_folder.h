@@ -1,11 +1,13 @@
 // Where a job keeps what it needs to go on after it was killed, inside the staging folder of its output:
 //
 //   .job/lock       held by every process at work on the job
-//   .job/job.json   what the results depend on, and how the work is cut
+//   .job/job.json   what the results depend on, how the work is cut, where the activations are, and a token
 //   .job/ledger/    a record for each finished unit (ledger.h)
-//   .job/activations/, or WORK_DIR/trefoil-<digest>/   (activation_store.h)
+//   .job/activations/, or WORK_DIR/trefoil-<digest>/   (activation_store.h), with the token in a file of its own: a
+//   folder without it is not the one that the ledger speaks of
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,23 +18,32 @@
 
 namespace trefoil {
 
+// Where the activations of a job lie: WORK_DIR/trefoil-<digest>, or inside the staging folder.
+fs::path activation_folder_of(const fs::path& staging, const fs::path& work_dir, const std::string& digest);
+
 // What every byte of the shards depends on, as (name, value): settings, source, token ids, arithmetic.
 using JobIdentity = std::vector<std::pair<std::string, std::string>>;
 JobIdentity identity_of(const QuantizeReport& report);
+std::string digest_of(const JobIdentity& identity);
 
 class JobFolder {
  public:
   struct Options {
-    bool is_shared = false;  // other processes may join
-    bool overwrite = false;  // an interrupted run of another identity is thrown away
-    fs::path work_dir;       // of the activations; empty: inside the staging folder
+    bool is_shared = false;                   // other processes may join
+    bool overwrite = false;                   // an interrupted run of another identity is thrown away
+    bool resume = false;                      // there must be an interrupted run
+    fs::path work_dir;                        // of the activations; empty: inside the staging folder
+    const std::atomic<bool>* stop = nullptr;  // ends the wait for another process's audit; may be null
   };
 
   // Takes the lock and finds out what is there: nothing, the same job, or another one. Error(kInvalidArgument) naming
-  // what differs when an interrupted run of another identity may not be thrown away, or another process is at work and
-  // this one was not told to join it.
+  // what differs when an interrupted run of another identity may not be thrown away, another process is at work and this
+  // one was not told to join it, or the activations of those at work lie elsewhere; kUnsupported when processes would
+  // share a job on a file system without locks.
   JobFolder(OutputFolder& output, const JobIdentity& identity, const WorkGrain& grain, const Options& options);
 
+  // No other process was at work when this one came.
+  bool is_alone() const { return is_alone_; }
   // Whether an earlier run left something to go on with, and this process is alone: its records must be audited.
   bool needs_audit() const { return needs_audit_; }
   // Lets others in, once the audit is over.
@@ -48,12 +59,17 @@ class JobFolder {
 
  private:
   void take_lock(const Options& options);
-  // Takes over the grain of the job on disk when its identity is this one; else says what differs.
+  // Takes over the grain, token and place of the job on disk when its identity is this one; else says what differs.
   std::string compare_with_disk(const JobIdentity& identity);
-  void write(const JobIdentity& identity, const WorkGrain& grain) const;
+  void begin_anew(OutputFolder& output, const JobIdentity& identity);
+  void take_over_activations(const JobIdentity& identity);
+  bool holds_token(const fs::path& activations) const;
+  void write(const JobIdentity& identity) const;
 
   fs::path folder_;
-  fs::path activations_;
+  fs::path activations_;          // of this run
+  fs::path earlier_activations_;  // of the run that job.json is from
+  std::string token_;
   std::optional<FileLock> lock_;
   bool is_alone_ = false;
   bool needs_audit_ = false;

@@ -48,7 +48,7 @@ TEST(Ledger, RecordsOfAnotherJobAndDamagedOnesDoNotCount) {
 
 TEST(WrittenRange, IsIntactUntilAByteChanges) {
   TempDir temp;
-  RowFile file(temp.path(), "rows", 4, 3);
+  RowFile file(temp.path(), "rows", 4, 3, RowAccess::kWrite);
   const WrittenRange range = file.write(1, as_bytes_of("abcdef"));
   EXPECT_EQ(range.offset, 3u);
   EXPECT_TRUE(range_is_intact(temp.path(), range));
@@ -62,13 +62,15 @@ TEST(WrittenRange, IsIntactUntilAByteChanges) {
 
 TEST(ActivationFile, Bf16RowsComeBackAndNothingIsRounded) {
   TempDir temp;
-  ActivationFile file(temp.path(), "rows", 3, 2, ActivationFile::Element::kBf16);
+  ActivationFile file(temp.path(), "rows", 3, 2, ActivationFile::Element::kBf16, RowAccess::kWrite);
   file.write(0, std::vector<float>{1, -2, 0.5f, 3, 256, -0.0f});
   EXPECT_EQ(fs::file_size(temp.path() / "rows"), 12u);
   std::vector<float> rows(6);
   file.gather(std::vector<int64_t>{2, 0, 1}, rows);
   EXPECT_THAT(rows, ElementsAre(256, -0.0f, 1, -2, 0.5f, 3));
-  EXPECT_THROW(file.write(0, std::vector<float>{1.001f, 0}), Error) << "not a bf16 number";
+  EXPECT_THROW(ActivationFile(temp.path(), "rows", 4, 2, ActivationFile::Element::kBf16, RowAccess::kRead), Error);
+  EXPECT_THROW(ActivationFile(temp.path(), "gone", 3, 2, ActivationFile::Element::kBf16, RowAccess::kRead), Error);
+  EXPECT_FALSE(fs::exists(temp.path() / "gone")) << "what is read is never made";
 }
 
 TEST(UnitPayload, ComesBackToTheBit) {

@@ -11,7 +11,9 @@ ShardRecord describe_shard(const Checkpoint& source, uint32_t shard) {
   const InputFile file(source.folder() / source.shards()[shard]);
   std::vector<std::byte> header(source.header(shard).data_start);
   file.read_at(0, header);
-  return {source.shards()[shard], file.size(), sha256_hex(header)};
+  std::error_code ignored;
+  const auto modified = fs::last_write_time(file.path(), ignored).time_since_epoch().count();
+  return {source.shards()[shard], file.size(), sha256_hex(header), static_cast<int64_t>(modified)};
 }
 
 std::string last_name(const fs::path& folder) {

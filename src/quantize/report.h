@@ -48,6 +48,7 @@ struct ShardRecord {
   std::string file;
   uint64_t bytes = 0;
   std::string header_sha256;  // of the 8 + N header bytes
+  int64_t modified = 0;       // when the file was changed last, in the file system's own ticks; not reported
 };
 
 struct SourceRecord {

@@ -8,9 +8,11 @@
 
 #include "base/error.h"
 #include "checkpoint/output_folder.h"
+#include "support/expect_error.h"
 #include "support/shard_edit.h"
 #include "support/test_support.h"
 #include "trefoil/quantize.h"
+#include "trefoil/recode.h"
 
 namespace trefoil {
 namespace {
@@ -213,6 +215,84 @@ TEST(Resume, SeveralProcessesShareAJob) {
   quantize(options);
   for (std::thread& other : others) other.join();
   EXPECT_TRUE(files_of(options.output) == files_of(undisturbed.output));
+}
+
+TEST(Resume, AWorkFolderThatIsNotTheJobsIsNotTrusted) {
+  TempDir temp;
+  const QuantizeOptions undisturbed = options_for(temp, "undisturbed");
+  quantize(undisturbed);
+  QuantizeOptions options = options_for(temp, "out");
+  options.work_dir = temp.path() / "first";
+  ASSERT_FALSE(run_until(options, 15));
+  options.work_dir = temp.path() / "second";
+  quantize(options);
+  EXPECT_TRUE(files_of(options.output) == files_of(undisturbed.output));
+  EXPECT_TRUE(fs::is_empty(temp.path() / "first")) << "the old activations are taken away";
+  EXPECT_TRUE(fs::is_empty(temp.path() / "second"));
+}
+
+TEST(Resume, AWorkFolderInsideTheSourceOrTheOutputIsRefused) {
+  TempDir temp;
+  QuantizeOptions options = options_for(temp, "out");
+  for (const fs::path& folder : {options.source / "work", options.output / "work", options.output}) {
+    options.work_dir = folder;
+    EXPECT_THAT(refusal_of(options), HasSubstr("lies inside"));
+  }
+}
+
+TEST(Resume, ASmallerBudgetThanTheRunWasCutForIsRefused) {
+  TempDir temp;
+  QuantizeOptions options = options_for(temp, "out");
+  options.num_calibration_samples = 16;
+  options.max_seq_length = 256;
+  ASSERT_FALSE(run_until(options, 6));
+  options.memory_bytes = 184'000'000;  // enough for one row at a time
+  try {
+    quantize(options);
+    FAIL() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOverBudget);
+    EXPECT_THAT(error.what(), HasSubstr("cut for more memory"));
+  }
+  options.memory_bytes = 0;
+  quantize(options);
+}
+
+TEST(Resume, AChangedShardOfTheSourceIsAnotherSource) {
+  TempDir temp;
+  const QuantizeOptions options = options_for(temp, "out");
+  ASSERT_FALSE(run_until(options, 12));
+  const fs::path shard = options.source / "model-00002-of-000008.safetensors";
+  fs::last_write_time(shard, fs::last_write_time(shard) + std::chrono::seconds(1));
+  EXPECT_THAT(refusal_of(options), HasSubstr("source shards"));
+}
+
+TEST(Resume, AnErrorAfterTheLastUnitLosesNothing) {
+  TempDir temp;
+  const QuantizeOptions undisturbed = options_for(temp, "undisturbed");
+  quantize(undisturbed);
+  const QuantizeOptions options = options_for(temp, "out");
+  make_folder(options.output / "config.json");  // no file, so no reason to refuse; and nothing can be renamed to it
+  EXPECT_THROW(quantize(options), Error);
+  EXPECT_TRUE(fs::exists(options.output / kJob / "job.json"));
+  fs::remove(options.output / "config.json");
+  quantize(options);
+  EXPECT_TRUE(files_of(options.output) == files_of(undisturbed.output));
+}
+
+TEST(Resume, RecodeDoesNotThrowAJobAway) {
+  TempDir temp;
+  const QuantizeOptions made = options_for(temp, "made");
+  quantize(made);
+  const QuantizeOptions options = options_for(temp, "out");
+  ASSERT_FALSE(run_until(options, 12));
+  RecodeOptions recoding;
+  recoding.input = made.output;
+  recoding.output = options.output;
+  recoding.to = PackedForm::kW4;
+  EXPECT_TRUE(testing::fails_with(ErrorCode::kInvalidArgument, "interrupted quantize", [&] { recode(recoding); }));
+  quantize(options);
+  EXPECT_TRUE(files_of(options.output) == files_of(made.output));
 }
 
 TEST(OutputFolder, AKilledPublishIsFinishedByTheNext) {

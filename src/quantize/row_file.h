@@ -10,23 +10,26 @@
 
 namespace trefoil {
 
+// kRead: the file must be there, whole. kWrite: it is made with its full size when it is not there. kWriteThrough: the
+// same, and what is written is on the disk when write() returns.
+enum class RowAccess { kRead, kWrite, kWriteThrough };
+
 // Rows of `row_bytes` bytes. Safe to use from several threads on different rows.
 class RowFile {
  public:
-  // FOLDER/NAME, made with its full size when it is not there.
-  RowFile(const fs::path& folder, std::string name, int64_t rows, int64_t row_bytes);
+  RowFile(const fs::path& folder, std::string name, int64_t rows, int64_t row_bytes, RowAccess access);
 
   int64_t rows() const { return rows_; }
   // Whole rows from `first` on.
   void read(int64_t first, MutableBytes out) const;
   // The same, and what was written where.
   WrittenRange write(int64_t first, Bytes bytes);
-  void sync() { file_.sync(); }
 
  private:
   std::string name_;
   int64_t rows_;
   int64_t row_bytes_;
+  bool writes_through_;
   WorkFile file_;
 };
 
@@ -35,7 +38,8 @@ class ActivationFile {
  public:
   enum class Element { kBf16, kF32 };
 
-  ActivationFile(const fs::path& folder, std::string name, int64_t rows, int64_t width, Element element);
+  ActivationFile(const fs::path& folder, std::string name, int64_t rows, int64_t width, Element element,
+                 RowAccess access);
 
   int64_t rows() const { return file_.rows(); }
   int64_t width() const { return width_; }
@@ -43,9 +47,8 @@ class ActivationFile {
   void read(int64_t first, std::span<float> out) const;
   // Rows `row` in this order, [row.size(), width].
   void gather(std::span<const int64_t> row, std::span<float> out) const;
-  // Error(kCorrupt) when a value is not what its stored form gives back.
+  // The values must be what their stored form gives back.
   WrittenRange write(int64_t first, std::span<const float> values);
-  void sync() { file_.sync(); }
 
  private:
   int64_t width_;

@@ -108,7 +108,7 @@ class CalibratedWalk {
                            ids.insert(ids.end(), from.begin(), from.end());
                          }
                          const ResidualStream residual = model_.embed(ids);
-                         ActivationFile prefix = store_.prefix(Stream::kQuantized, 0);
+                         ActivationFile prefix = store_.prefix(Stream::kQuantized, 0, store_.write_access());
                          return record_of({prefix.write(block.first_token, residual.prefix)});
                        }});
     }
@@ -146,7 +146,8 @@ class CalibratedWalk {
     const std::vector<float> h = model_.ffn_input(layer, residual);
     model_.add_ffn(layer, residual, model_.dense_ffn(layer, h, residual.tokens));
     check_finite(block, residual.prefix, layer, "the dense MLP");
-    return record_of({store_.prefix(stream, layer + 1).write(block.first_token, residual.prefix)});
+    return record_of(
+        {store_.prefix(stream, layer + 1, store_.write_access()).write(block.first_token, residual.prefix)});
   }
 
   UnitRecord enter_experts(Stream stream, int64_t layer, const Block& block, const ResidualStream& residual) {
@@ -155,8 +156,8 @@ class CalibratedWalk {
     const Routing routing = model_.route(layer, h, residual.tokens);
     const std::vector<float> latent = model_.latent(layer, h, residual.tokens);
     check_finite(block, latent, layer, "routed_expert_down_proj");
-    return record_of({store_.attended(stream, layer).write(block.first_token, residual.prefix),
-                      store_.latent(stream, layer).write(block.first_token, latent),
+    return record_of({store_.attended(stream, layer, store_.write_access()).write(block.first_token, residual.prefix),
+                      store_.latent(stream, layer, store_.write_access()).write(block.first_token, latent),
                       store_.write_routing(stream, layer, block.first_token, routing)});
   }
 
@@ -186,33 +187,56 @@ class CalibratedWalk {
     const int64_t layer = moe.layer;
     const bool is_trefoil = in_.options.recipe == QuantizeRecipe::kTrefoil;
     if (is_trefoil) in_.crew.run(stage(layer, "shared Hessian"), {shared_hessian_unit(layer)});
-    const ActivationFile latent = store_.latent(Stream::kQuantized, layer);
-    std::optional<ActivationFile> original;
-    if (has_target(in_.options))
-      original.emplace(store_.latent(layer > split_ ? Stream::kOriginal : Stream::kQuantized, layer));
-    std::vector<float> shared;
-    std::optional<OutputMetric> w2_metric;
-    LayerInputs inputs{in_.source.get(), &in_.config, &in_.options, layer, &latent, original ? &*original : nullptr, {},
-                       nullptr};
+    LayerInputs inputs{in_.source.get(), &in_.config, &in_.options, layer, nullptr, nullptr, {}, nullptr};
     const std::vector<Unit> units = expert_units(in_, inputs, moe);
-    const bool is_done =
-        std::all_of(units.begin(), units.end(), [&](const Unit& unit) { return in_.ledger.is_done(unit.name); });
-    if (is_trefoil && !is_done) {
-      shared.resize(static_cast<size_t>(latent.width() * latent.width()));
-      store_.shared_hessian(layer).read(0, std::as_writable_bytes(std::span(shared)));
-      if (in_.options.tuning.output_metric)
-        w2_metric = w2_output_metric(CheckpointWeights(in_.source), in_.config, layer);
+    if (is_done(units)) return;  // perhaps long ago: what they read may be gone
+    std::optional<SolveInputs> read;
+    try {
+      read.emplace(read_solve_inputs(layer));
+    } catch (const Error& gone) {
+      if (gone.code() == ErrorCode::kNotFound && is_done(units)) return;  // others have just finished the layer
+      throw;
     }
-    inputs.shared_hessian = shared;
-    inputs.w2_metric = w2_metric ? &*w2_metric : nullptr;
+    inputs.latent = read->latent.get();
+    inputs.original_latent = read->original.get();
+    inputs.shared_hessian = read->shared;
+    inputs.w2_metric = read->w2_metric ? &*read->w2_metric : nullptr;
     in_.crew.run(stage(layer, "experts"), units);
     note_missing_tokens(layer, units);
   }
 
+  // What the experts of a layer have in common, held while they are solved.
+  struct SolveInputs {
+    std::unique_ptr<ActivationFile> latent, original;
+    std::vector<float> shared;
+    std::optional<OutputMetric> w2_metric;
+  };
+
+  SolveInputs read_solve_inputs(int64_t layer) const {
+    const auto open = [&](Stream stream) {
+      return std::unique_ptr<ActivationFile>(new ActivationFile(store_.latent(stream, layer, RowAccess::kRead)));
+    };
+    SolveInputs inputs;
+    inputs.latent = open(Stream::kQuantized);
+    if (has_target(in_.options)) inputs.original = open(layer > split_ ? Stream::kOriginal : Stream::kQuantized);
+    if (in_.options.recipe != QuantizeRecipe::kTrefoil) return inputs;
+    inputs.shared.resize(static_cast<size_t>(inputs.latent->width() * inputs.latent->width()));
+    store_.shared_hessian(layer, RowAccess::kRead).read(0, std::as_writable_bytes(std::span(inputs.shared)));
+    if (in_.options.tuning.output_metric)
+      inputs.w2_metric = w2_output_metric(CheckpointWeights(in_.source), in_.config, layer);
+    return inputs;
+  }
+
+  bool is_done(const std::vector<Unit>& units) const {
+    return std::all_of(units.begin(), units.end(), [&](const Unit& unit) { return in_.ledger.is_done(unit.name); });
+  }
+
   Unit shared_hessian_unit(int64_t layer) {
     return {unit_name(layer, "shared", 0), [this, layer] {
-              const std::vector<float> shared = shared_hessian_of(store_.latent(Stream::kQuantized, layer), in_.pool);
-              return record_of({store_.shared_hessian(layer).write(0, std::as_bytes(std::span(shared)))});
+              const std::vector<float> shared = shared_hessian_of(
+                  store_.latent(Stream::kQuantized, layer, RowAccess::kRead), in_.experts_at_once, in_.pool);
+              return record_of(
+                  {store_.shared_hessian(layer, store_.write_access()).write(0, std::as_bytes(std::span(shared)))});
             }};
   }
 
@@ -234,7 +258,7 @@ class CalibratedWalk {
     std::vector<float> sum;
     {
       std::vector<float> latent(static_cast<size_t>(block.tokens * width));
-      store_.latent(what.from, layer).read(block.first_token, latent);
+      store_.latent(what.from, layer, RowAccess::kRead).read(block.first_token, latent);
       const Routing routing = store_.read_routing(what.from, layer, block.first_token, block.tokens);
       sum = what.quantized_experts ? model_.expert_sum(layer, latent, routing, staged)
                                    : model_.expert_sum(layer, latent, routing);
@@ -242,7 +266,8 @@ class CalibratedWalk {
     std::vector<WrittenRange> written;
     if (what.keeps_effect) {
       const std::vector<double> norm = effect_norms(sum, width, in_.config.rms_norm_eps);
-      written.push_back(store_.effect(layer).write(block.first_token, std::as_bytes(std::span(norm))));
+      written.push_back(
+          store_.effect(layer, store_.write_access()).write(block.first_token, std::as_bytes(std::span(norm))));
     }
     if (what.finishes_to) {
       for (int64_t row = 0; row < block.rows; row += in_.grain.unit_rows) {
@@ -261,7 +286,7 @@ class CalibratedWalk {
     const std::vector<float> h = model_.ffn_input(layer, residual);
     model_.add_ffn(layer, residual, model_.moe_finish(layer, h, sum, block.tokens));
     check_finite(block, residual.prefix, layer, "the experts");
-    return store_.prefix(*what.finishes_to, layer + 1).write(block.first_token, residual.prefix);
+    return store_.prefix(*what.finishes_to, layer + 1, store_.write_access()).write(block.first_token, residual.prefix);
   }
 
   static UnitRecord record_of(std::vector<WrittenRange> ranges) {
@@ -352,7 +377,6 @@ class Audit {
     while (start > 0 && !(is_solved_before(start) && inputs_are_intact(start))) --start;
     for (const auto& [unit, layer] : activation_units_) {
       if (layer > start || (layer == start && !is_intact(unit, in_.activations->folder()))) in_.ledger.forget(unit);
-      if (start == 0 && !is_intact(unit, in_.activations->folder())) in_.ledger.forget(unit);
     }
   }
 

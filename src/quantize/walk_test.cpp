@@ -82,7 +82,7 @@ TEST(Walk, IsTheModelsOwnForwardPass) {
       const ActivationStore store(temp.path() / "activations", config, numerics, calibration.num_tokens(), last);
       StageSpy spy(fmt::format("layer {0} of {0}: experts", last), [&] {
         std::vector<float> found(latent.size());
-        store.latent(Stream::kQuantized, last).read(0, found);
+        store.latent(Stream::kQuantized, last, RowAccess::kRead).read(0, found);
         EXPECT_EQ(found, latent);
         EXPECT_EQ(store.read_routing(Stream::kQuantized, last, 0, store.tokens()).expert, experts);
       });
@@ -99,11 +99,11 @@ TEST(SharedHessian, IsTheMeanOuterProductWhateverTheThreads) {
   const std::vector<float> latent = {1, 2, 3, -1, 0.5f, 0, 4, 4, -2, 1,  1, 1, 0, 3,
                                      2, 2, 2, 2,  1,    0, 5, 1, 1,  -3, 2, 1, 0};
   const int64_t width = 3, tokens = 9;
-  ActivationFile file(temp.path(), "latent", tokens, width, ActivationFile::Element::kF32);
+  ActivationFile file(temp.path(), "latent", tokens, width, ActivationFile::Element::kF32, RowAccess::kWrite);
   file.write(0, latent);
   ThreadPool one(1), three(3);
-  const std::vector<float> hessian = shared_hessian_of(file, one);
-  EXPECT_EQ(hessian, shared_hessian_of(file, three));
+  const std::vector<float> hessian = shared_hessian_of(file, 1, one);
+  EXPECT_EQ(hessian, shared_hessian_of(file, 3, three));
   for (int64_t i = 0; i < width; ++i) {
     for (int64_t j = 0; j < width; ++j) {
       double sum = 0;
@@ -115,9 +115,9 @@ TEST(SharedHessian, IsTheMeanOuterProductWhateverTheThreads) {
     }
   }
   // fewer tokens than parts of the sum
-  ActivationFile single(temp.path(), "single", 1, width, ActivationFile::Element::kF32);
+  ActivationFile single(temp.path(), "single", 1, width, ActivationFile::Element::kF32, RowAccess::kWrite);
   single.write(0, std::vector<float>{2, 0, 1});
-  EXPECT_EQ(shared_hessian_of(single, one)[0], 4.0f);
+  EXPECT_EQ(shared_hessian_of(single, 1, one)[0], 4.0f);
 }
 
 }  // namespace
