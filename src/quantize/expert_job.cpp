@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "model/model.h"
@@ -17,17 +18,69 @@ constexpr auto kW1 = static_cast<size_t>(ExpertPart::kW1);
 constexpr auto kW2 = static_cast<size_t>(ExpertPart::kW2);
 constexpr auto kW3 = static_cast<size_t>(ExpertPart::kW3);
 
+size_t at(int64_t index) {
+  return static_cast<size_t>(index);
+}
+
 using Matrices = std::array<std::vector<float>, 3>;  // by ExpertPart
+
+constexpr int64_t kTokensAtOnce = 4096;  // gathered, run and added to the moments together; plan counts with it
 
 // The Hessian of one matrix, or of w1 and w3, with what was done to it.
 struct Moments {
   std::vector<float> hessian;
-  std::vector<float> cross;  // empty without a mismatch target
+  std::vector<float> mismatch;  // mismatch_map(); empty without a mismatch target
   double n_eff = 0;
   double lambda = 0;
   double target_alpha = 0;  // of the mismatch target
   double dampening_frac = 0;
   bool replaced_by_layer = false;  // no tokens: the layer's shared Hessian stands in
+};
+
+// Sums over the tokens of an expert, some tokens at a time.
+class MomentSums {
+ public:
+  MomentSums(int64_t width, bool with_cross, PhaseTimes& times) : width_(width), times_(times) {
+    hessian_.emplace(width);
+    if (with_cross) cross_.emplace(width);
+  }
+
+  // inputs [tokens, width]; wanted: of the original stream, used only with a cross moment.
+  void add(std::span<const float> inputs, std::span<const float> wanted, std::span<const float> weights) {
+    const double square = product_flops(static_cast<int64_t>(weights.size()), width_, width_);
+    {
+      const PhaseTimer timer(times_, Phase::kMoments, square / 2);
+      hessian_->add(inputs, weights);
+    }
+    if (!cross_) return;
+    const PhaseTimer timer(times_, Phase::kCross, square);
+    cross_->add(wanted, inputs, weights);
+  }
+
+  double effective_tokens() const { return hessian_->effective_tokens(); }
+
+  // H; ends the sum, whose memory is given back.
+  std::vector<float> take_hessian() {
+    const PhaseTimer timer(times_, Phase::kMoments);
+    std::vector<float> hessian = hessian_->mean();
+    hessian_.reset();
+    return hessian;
+  }
+
+  // mismatch_map() for Linears quantized against `hessian`, empty without a cross moment; ends that sum.
+  std::vector<float> take_mismatch(std::span<const float> hessian) {
+    if (!cross_) return {};
+    const PhaseTimer timer(times_, Phase::kTarget, product_flops(width_, width_, width_) * (1 + 1.0 / 6));
+    std::vector<float> cross = cross_->mean();
+    cross_.reset();
+    return mismatch_map(std::move(cross), hessian, width_);
+  }
+
+ private:
+  int64_t width_;
+  std::optional<HessianAccumulator> hessian_;
+  std::optional<CrossAccumulator> cross_;
+  PhaseTimes& times_;
 };
 
 class ExpertJob {
@@ -41,7 +94,10 @@ class ExpertJob {
         latent_(stored.part(ExpertPart::kW1).in_features),
         inner_(stored.part(ExpertPart::kW1).out_features),
         numerics_(options_.numerics) {
-    for (ExpertPart part : kExpertParts) original_[static_cast<size_t>(part)] = decode(stored.part(part));
+    for (ExpertPart part : kExpertParts) {
+      const PhaseTimer timer(times_of(part), Phase::kDecode);
+      original_[static_cast<size_t>(part)] = decode(stored.part(part));
+    }
   }
 
   ExpertResult run_rtn() {
@@ -51,16 +107,16 @@ class ExpertJob {
   }
 
   ExpertResult run() {
-    const std::vector<float> z = gather(*inputs_.latent);
-    const std::vector<float> z0 = has_target() ? gather(*inputs_.original_latent) : std::vector<float>();
-    quantize_gate_and_up(z, z0);
-    const std::vector<float> quantized_hidden = hidden(quantized_, z);
-    quantize_down(z, z0, quantized_hidden);
+    quantize_gate_and_up();
+    quantize_down();
     return std::move(result_);
   }
 
  private:
+  PhaseTimes& times_of(ExpertPart part) { return part == ExpertPart::kW2 ? result_.times.down : result_.times.gate_up; }
   bool is_trefoil() const { return options_.recipe == QuantizeRecipe::kTrefoil; }
+  // w2 sees what the quantized w1 and w3 make.
+  bool is_sequential() const { return is_trefoil() && options_.tuning.w2_sequential; }
   bool has_target() const { return inputs_.original_latent != nullptr; }
 
   SolveOptions rtn() const { return rtn_options(); }
@@ -83,22 +139,38 @@ class ExpertJob {
     return weight;
   }
 
-  // The rows of this expert's tokens.
-  std::vector<float> gather(const ActivationFile& latent) const {
-    std::vector<float> rows(static_cast<size_t>(tokens_.count() * latent_));
-    latent.gather(tokens_.token, rows);
-    return rows;
-  }
-
   ExpertWeights weights(const Matrices& matrices) const {
     return {matrices[kW1], matrices[kW3], matrices[kW2], latent_, inner_};
   }
 
-  // situ(w1 z, w3 z): the inputs of w2.
-  std::vector<float> hidden(const Matrices& matrices, std::span<const float> z) const {
-    std::vector<float> out(static_cast<size_t>(tokens_.count() * inner_));
-    expert_hidden(weights(matrices), *inputs_.config, numerics_, z, tokens_.count(), out);
-    return out;
+  // Rows [begin, end) of the expert's tokens.
+  std::vector<float> gather(const ActivationFile& latent, int64_t begin, int64_t end) {
+    const PhaseTimer timer(result_.times.gate_up, Phase::kGather);
+    std::vector<float> rows(at((end - begin) * latent_));
+    latent.gather(std::span(tokens_.token).subspan(at(begin), at(end - begin)), rows);
+    return rows;
+  }
+
+  // situ(w1 z, w3 z): the inputs of w2. z [tokens, latent].
+  void hidden(const Matrices& matrices, std::span<const float> z, std::span<float> out) {
+    const int64_t tokens = static_cast<int64_t>(z.size()) / latent_;
+    const PhaseTimer timer(result_.times.gate_up, Phase::kForward, 2 * product_flops(tokens, latent_, inner_));
+    expert_hidden(weights(matrices), *inputs_.config, numerics_, z, tokens, out);
+  }
+
+  // body(begin, end, z, z0) for all tokens, some at a time; z0 is empty without a mismatch target.
+  template <typename Body>
+  void for_token_blocks(Body body) {
+    for (int64_t begin = 0; begin < tokens_.count(); begin += kTokensAtOnce) {
+      const int64_t end = std::min(begin + kTokensAtOnce, tokens_.count());
+      const std::vector<float> z = gather(*inputs_.latent, begin, end);
+      const std::vector<float> z0 = has_target() ? gather(*inputs_.original_latent, begin, end) : std::vector<float>();
+      body(begin, end, z, z0);
+    }
+  }
+
+  std::span<const float> token_weights(int64_t begin, int64_t end) const {
+    return std::span(tokens_.weight).subspan(at(begin), at(end - begin));
   }
 
   SolveInput input_of(ExpertPart part, std::span<const float> target) const {
@@ -111,55 +183,57 @@ class ExpertJob {
             target};
   }
 
-  Moments moments_of(std::span<const float> inputs, std::span<const float> original_inputs, int64_t width) const {
+  Moments start_moments(MomentSums& sums, int64_t width) const {
     Moments moments;
-    HessianAccumulator hessian(width);
-    hessian.add(inputs, tokens_.weight);
-    moments.hessian = hessian.mean();
-    moments.n_eff = hessian.effective_tokens();
+    moments.n_eff = sums.effective_tokens();
+    moments.hessian = sums.take_hessian();
     if (is_trefoil()) moments.lambda = shrinkage_lambda(width, moments.n_eff, options_.tuning.shrinkage);
     // A target learnt from few tokens follows their noise: it moves as far as the expert's own tokens are trusted.
     moments.target_alpha = options_.tuning.target_alpha * (1 - moments.lambda);
-    if (has_target() && moments.target_alpha > 0) {
-      CrossAccumulator cross(width);
-      cross.add(original_inputs, inputs, tokens_.weight);
-      moments.cross = cross.mean();
-    }
     return moments;
   }
 
   // W*, or empty for W itself.
-  std::vector<float> target_of(ExpertPart part, const Moments& moments) const {
-    if (moments.cross.empty()) return {};
+  std::vector<float> target_of(ExpertPart part, const Moments& moments) {
+    if (moments.mismatch.empty()) return {};
     const StoredLinear& linear = stored_.part(part);
-    return mismatch_target(original_[static_cast<size_t>(part)], moments.cross, moments.hessian, linear.out_features,
+    const PhaseTimer timer(times_of(part), Phase::kTarget,
+                           product_flops(linear.out_features, linear.in_features, linear.in_features));
+    return mismatch_target(original_[static_cast<size_t>(part)], moments.mismatch, linear.out_features,
                            linear.in_features, moments.target_alpha);
   }
 
-  void quantize_gate_and_up(std::span<const float> z, std::span<const float> z0) {
-    Moments moments = moments_of(z, z0, latent_);
+  PreparedHessian prepare(const Moments& moments, ExpertPart part, const SolveOptions& solve_with) {
+    const int64_t width = stored_.part(part).in_features;
+    const PhaseTimer timer(times_of(part), Phase::kFactor, product_flops(width, width, width) / 6);
+    return prepare_hessian(moments.hessian, width, solve_with);
+  }
+
+  void quantize_gate_and_up() {
+    MomentSums sums(latent_, has_target(), result_.times.gate_up);
+    for_token_blocks([&](int64_t begin, int64_t end, std::span<const float> z, std::span<const float> z0) {
+      sums.add(z, z0, token_weights(begin, end));
+    });
+    Moments moments = start_moments(sums, latent_);
     if (is_trefoil()) {
       shrink_towards(moments.hessian, inputs_.shared_hessian, latent_, moments.lambda);
       moments.dampening_frac = dampening_after_shrinkage(moments.lambda, options_.dampening_frac);
       moments.replaced_by_layer = tokens_.count() == 0;
     }
+    if (moments.target_alpha > 0) moments.mismatch = sums.take_mismatch(moments.hessian);
     const SolveOptions solve_with = solve_options(moments);
-    const PreparedHessian prepared = prepare_hessian(moments.hessian, latent_, solve_with);
+    const PreparedHessian prepared = prepare(moments, ExpertPart::kW1, solve_with);
     for (ExpertPart part : {ExpertPart::kW1, ExpertPart::kW3}) {
       const std::vector<float> target = target_of(part, moments);
       finish(part, solve(input_of(part, target), prepared, solve_with), moments);
     }
   }
 
-  void quantize_down(std::span<const float> z, std::span<const float> z0, std::span<const float> quantized_hidden) {
-    const bool sequential = is_trefoil() && options_.tuning.w2_sequential;
-    const std::vector<float> original_hidden = sequential ? std::vector<float>() : hidden(original_, z);
-    const std::vector<float> wanted_hidden = has_target() ? hidden(original_, z0) : std::vector<float>();
-    Moments moments =
-        moments_of(sequential ? quantized_hidden : std::span<const float>(original_hidden), wanted_hidden, inner_);
+  void quantize_down() {
+    Moments moments = moments_of_hidden();
     if (is_trefoil()) moments.dampening_frac = dampening_without_target(moments.lambda, options_.dampening_frac);
     const SolveOptions solve_with = solve_options(moments);
-    const PreparedHessian prepared = prepare_hessian(moments.hessian, inner_, solve_with);
+    const PreparedHessian prepared = prepare(moments, ExpertPart::kW2, solve_with);
     moments.lambda = 0;  // nothing to shrink towards: an expert's hidden units are its own
     const std::vector<float> target = target_of(ExpertPart::kW2, moments);
     const SolveInput input = input_of(ExpertPart::kW2, target);
@@ -167,6 +241,26 @@ class ExpertJob {
            inputs_.w2_metric != nullptr ? solve_two_sided(input, prepared, *inputs_.w2_metric, solve_with)
                                         : solve(input, prepared, solve_with),
            moments);
+  }
+
+  // Runs w1 and w3 on all tokens: on the quantized stream for the inputs of w2, and the original ones on the original
+  // stream for what w2 should have seen.
+  Moments moments_of_hidden() {
+    MomentSums sums(inner_, has_target(), result_.times.down);
+    std::vector<float> inputs, wanted;
+    for_token_blocks([&](int64_t begin, int64_t end, std::span<const float> z, std::span<const float> z0) {
+      inputs.resize(at((end - begin) * inner_));
+      hidden(is_sequential() ? quantized_ : original_, z, inputs);
+      if (has_target()) {
+        wanted.resize(inputs.size());
+        hidden(original_, z0, wanted);
+      }
+      sums.add(inputs, wanted, token_weights(begin, end));
+    });
+    for (const size_t part : {kW1, kW3}) original_[part] = quantized_[part] = {};  // had their last use
+    Moments moments = start_moments(sums, inner_);
+    if (moments.target_alpha > 0) moments.mismatch = sums.take_mismatch(moments.hessian);
+    return moments;
   }
 
   void finish(ExpertPart part, SolveResult solved, const Moments& moments) {
@@ -191,8 +285,10 @@ class ExpertJob {
     } else if (moments.replaced_by_layer) {
       record.fallback = "layer-hessian: no tokens";
     }
+    times_of(part) += solved.times;
+    const PhaseTimer timer(times_of(part), Phase::kEncode);
     result_.encoded[static_cast<size_t>(part)] = encode(solved.q, encoding_of(options_).layout);
-    if (options_.recipe != QuantizeRecipe::kRtn) quantized_[static_cast<size_t>(part)] = dequantize(solved.q);
+    if (is_sequential() && part != ExpertPart::kW2) quantized_[static_cast<size_t>(part)] = dequantize(solved.q);
   }
 
   static double negative_share(const std::vector<uint16_t>& scale) {

@@ -1,4 +1,5 @@
-// One routed expert: decode its MXFP4 weights, form Hessians from the tokens it sees, solve w1, w3 and w2. Single-threaded and pure, so that experts can be done side by side in any order.
+// One routed expert: decode its MXFP4 weights, form Hessians from the tokens it sees, solve w1, w3 and w2.
+// Single-threaded and pure, so that experts can be done side by side in any order.
 // docs/quantization.md, "One expert".
 #pragma once
 
@@ -9,6 +10,7 @@
 
 #include "checkpoint/model_config.h"
 #include "quantize/encoded_linear.h"
+#include "quantize/phase_times.h"
 #include "quantize/report.h"
 #include "quantize/row_file.h"
 #include "quantize/token_lists.h"
@@ -31,6 +33,7 @@ struct LayerInputs {
 struct ExpertResult {
   std::array<EncodedLinear, 3> encoded;  // by ExpertPart
   std::array<MatrixRecord, 3> record;    // by ExpertPart
+  ExpertTimes times;
 };
 
 // Error(kCorrupt) naming layer, expert and matrix when weights do not decode or inputs are not finite.

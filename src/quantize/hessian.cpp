@@ -1,6 +1,7 @@
 #include "quantize/hessian.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/check.h"
@@ -10,9 +11,7 @@
 namespace trefoil {
 namespace {
 
-constexpr int64_t kRun = 256;       // tokens added by one matrix product; part of the result, not a tuning knob
-constexpr int64_t kLossRows = 256;  // row_losses holds so many rows of E
-constexpr int64_t kLossCols = 64;   // and columns of H in f64 at a time
+constexpr int64_t kRun = 256;  // tokens added by one matrix product; part of the result, not a tuning knob
 
 size_t square(int64_t dim) {
   return static_cast<size_t>(dim) * static_cast<size_t>(dim);
@@ -28,12 +27,13 @@ float checked_weight(std::span<const float> weights, int64_t token) {
 }
 
 void check_row_finite(std::span<const float> row, int64_t token, const char* stream) {
-  for (size_t column = 0; column < row.size(); ++column) {
-    if (!std::isfinite(row[column])) {
-      fail(ErrorCode::kCorrupt, "{} input {} of token {} is {}, expected a finite number", stream, column, token,
-           row[column]);
-    }
-  }
+  constexpr uint32_t kExponent = 0x7F800000u;
+  uint32_t bad = 0;
+  for (const float value : row) bad |= (std::bit_cast<uint32_t>(value) & kExponent) == kExponent ? 1u : 0u;
+  if (bad == 0) return;
+  const auto column = std::find_if(row.begin(), row.end(), [](float value) { return !std::isfinite(value); });
+  fail(ErrorCode::kCorrupt, "{} input {} of token {} is {}, expected a finite number", stream,
+       std::distance(row.begin(), column), token, *column);
 }
 
 double trace(std::span<const float> matrix, int64_t dim) {
@@ -55,7 +55,7 @@ void HessianAccumulator::add(std::span<const float> x, std::span<const float> we
   for (int64_t t = 0; t < tokens; ++t) {
     const std::span<const float> row = x.subspan(static_cast<size_t>(t) * dim, dim);
     const float weight = checked_weight(weights, t);
-    check_row_finite(row, t, "calibration");
+    check_row_finite(row, tokens_, "calibration");
     ++tokens_;
     if (weight == 0.0f) continue;
     weight_sum_ += weight;
@@ -108,8 +108,9 @@ void CrossAccumulator::add(std::span<const float> original, std::span<const floa
     const auto from = original.subspan(static_cast<size_t>(t) * dim, dim),
                to = quantized.subspan(static_cast<size_t>(t) * dim, dim);
     const float weight = checked_weight(weights, t);
-    check_row_finite(from, t, "original");
-    check_row_finite(to, t, "quantized");
+    check_row_finite(from, tokens_, "original");
+    check_row_finite(to, tokens_, "quantized");
+    ++tokens_;
     if (weight == 0.0f) continue;
     weight_sum_ += weight;
     float* difference = difference_.data() + static_cast<size_t>(buffered_) * dim;
@@ -165,49 +166,48 @@ double dampening_without_target(double lambda, double least) {
   return std::max(least, lambda);
 }
 
-std::vector<float> mismatch_target(std::span<const float> weight, std::span<const float> cross,
-                                   std::span<const float> hessian, int64_t rows, int64_t dim, double alpha,
-                                   double ridge) {
-  TREFOIL_CHECK(static_cast<int64_t>(weight.size()) == rows * dim && cross.size() == square(dim) &&
-                hessian.size() == square(dim));
-  std::vector<float> target(weight.begin(), weight.end());
+std::vector<float> mismatch_map(std::vector<float> cross, std::span<const float> hessian, int64_t dim, double ridge) {
+  TREFOIL_CHECK(cross.size() == square(dim) && hessian.size() == square(dim));
   const double mean_diagonal = trace(hessian, dim) / static_cast<double>(dim);
-  if (alpha == 0.0 || !(mean_diagonal > 0)) return target;
+  if (!(mean_diagonal > 0)) return {};
   std::vector<float> factor(hessian.begin(), hessian.end());
   for (int64_t i = 0; i < dim; ++i)
     factor[static_cast<size_t>(i * dim + i)] += static_cast<float>(ridge * mean_diagonal);
-  if (!cholesky_lower(dim, factor.data(), dim)) return target;
-  std::vector<float> change(weight.size());
-  gemm(Transpose::kNo, Transpose::kNo, rows, dim, dim, 1.0f, weight.data(), dim, cross.data(), dim, 0.0f, change.data(),
-       dim);
-  cholesky_solve_right(rows, dim, factor.data(), dim, change.data(), dim);
+  if (!cholesky_lower(dim, factor.data(), dim)) return {};
+  cholesky_solve_right(dim, dim, factor.data(), dim, cross.data(), dim);
+  return cross;
+}
+
+std::vector<float> mismatch_target(std::span<const float> weight, std::span<const float> map, int64_t rows, int64_t dim,
+                                   double alpha) {
+  TREFOIL_CHECK(static_cast<int64_t>(weight.size()) == rows * dim && (map.empty() || map.size() == square(dim)));
+  std::vector<float> target(weight.begin(), weight.end());
+  if (alpha == 0.0 || map.empty()) return target;
+  gemm(Transpose::kNo, Transpose::kNo, rows, dim, dim, static_cast<float>(alpha), weight.data(), dim, map.data(), dim,
+       1.0f, target.data(), dim);
   for (size_t i = 0; i < target.size(); ++i) {
-    target[i] += static_cast<float>(alpha) * change[i];
     if (!std::isfinite(target[i])) fail(ErrorCode::kCorrupt, "mismatch target is not finite at element {}", i);
   }
   return target;
 }
 
+// H is symmetric: with its columns in blocks, blocks left of the diagonal stand for those above it as well.
 std::vector<double> row_losses(std::span<const float> error, std::span<const float> hessian, int64_t rows,
                                int64_t dim) {
   TREFOIL_CHECK(static_cast<int64_t>(error.size()) == rows * dim && hessian.size() == square(dim));
   std::vector<double> losses(static_cast<size_t>(rows), 0.0);
-  const int64_t panel = std::min(rows, kLossRows);
-  std::vector<double> e(static_cast<size_t>(panel * dim)), h(static_cast<size_t>(kLossCols * dim)),
-      product(static_cast<size_t>(kLossCols * panel));
-  for (int64_t row = 0; row < rows; row += panel) {
-    const int64_t count = std::min(panel, rows - row);
-    std::copy_n(error.begin() + row * dim, count * dim, e.begin());
-    for (int64_t col = 0; col < dim; col += kLossCols) {
-      const int64_t width = std::min(kLossCols, dim - col);
-      std::copy_n(hessian.begin() + col * dim, width * dim, h.begin());
-      gemm(Transpose::kNo, Transpose::kYes, count, width, dim, 1.0, e.data(), dim, h.data(), dim, 0.0, product.data(),
-           width);
-      for (int64_t r = 0; r < count; ++r) {
-        double sum = 0;
-        for (int64_t j = 0; j < width; ++j)
-          sum += e[static_cast<size_t>(r * dim + col + j)] * product[static_cast<size_t>(r * width + j)];
-        losses[static_cast<size_t>(row + r)] += sum;
+  if (rows == 0) return losses;
+  std::vector<float> product(static_cast<size_t>(std::min(kLossTerms, dim) * rows));
+  for (int64_t i = 0; i < dim; i += kLossTerms) {
+    const int64_t height = std::min(kLossTerms, dim - i);
+    for (int64_t j = 0; j <= i; j += kLossTerms) {
+      const int64_t width = std::min(kLossTerms, dim - j);
+      gemm(Transpose::kNo, Transpose::kNo, height, rows, width, i == j ? 1.0f : 2.0f, hessian.data() + i * dim + j, dim,
+           error.data() + j * rows, rows, 0.0f, product.data(), rows);
+      for (int64_t k = 0; k < height; ++k) {
+        const float *e = error.data() + (i + k) * rows, *p = product.data() + k * rows;
+        for (int64_t r = 0; r < rows; ++r)
+          losses[static_cast<size_t>(r)] += static_cast<double>(e[r]) * static_cast<double>(p[r]);
       }
     }
   }

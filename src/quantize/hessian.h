@@ -58,6 +58,7 @@ class CrossAccumulator {
   void flush();
 
   int64_t dim_;
+  int64_t tokens_ = 0;
   double weight_sum_ = 0;
   int64_t buffered_ = 0;
   std::vector<float> difference_;  // [kRun, dim], c_t (x0 - x)
@@ -80,14 +81,19 @@ double dampening_without_target(double lambda, double least = 0.01);   // max(le
 
 // The mismatch target (GPTAQ, arXiv 2504.02692, in closed form): quantizing W* against the quantized stream's H asks
 // for the outputs that W had on the original stream.
-//   W* = W + alpha W C (H + ridge mean(diag H) I)^-1
-// weight: [rows, dim]; cross, hessian: [dim, dim] as above. Returns W* [rows, dim], or W itself when H is zero or the
-// factorization fails. Error(kCorrupt) when the result is not finite.
-std::vector<float> mismatch_target(std::span<const float> weight, std::span<const float> cross,
-                                   std::span<const float> hessian, int64_t rows, int64_t dim, double alpha,
-                                   double ridge = 0.05);
+//   W* = W + alpha W K,   K = C (H + ridge mean(diag H) I)^-1
+// K is one for all Linears with these inputs. cross, hessian: [dim, dim] as above. Returns K [dim, dim]; empty, which
+// stands for 0, when H is zero or the factorization fails.
+std::vector<float> mismatch_map(std::vector<float> cross, std::span<const float> hessian, int64_t dim,
+                                double ridge = 0.05);
 
-// tr(E H E^T) in f64 for each row of E [rows, dim].
+// weight: [rows, dim]; map: K, or empty. Returns W* [rows, dim]. Error(kCorrupt) when it is not finite.
+std::vector<float> mismatch_target(std::span<const float> weight, std::span<const float> map, int64_t rows, int64_t dim,
+                                   double alpha);
+
+// e H e^T for each row e of E. error: E transposed, [dim, rows], as panels are (lanes.h). hessian: [dim, dim], symmetric.
+// Products of f32 blocks, each element a sum of at most kLossTerms products, added up in f64.
+constexpr int64_t kLossTerms = 512;
 std::vector<double> row_losses(std::span<const float> error, std::span<const float> hessian, int64_t rows, int64_t dim);
 
 }  // namespace trefoil

@@ -1,20 +1,32 @@
 #include "quantize/linalg.h"
 
 #include <cblas.h>
-#include <lapacke.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/parallel.h"
 #include "trefoil/self_check.h"
+
+// LAPACK, which OpenBLAS contains: its Fortran names, column-major. And, in builds for several processors, the two
+// functions with which it chooses its kernels when it is loaded; absent in others.
+extern "C" {
+void spotrf_(const char* uplo, const int* n, float* a, const int* lda, int* info);
+void dpotrf_(const char* uplo, const int* n, double* a, const int* lda, int* info);
+void strtri_(const char* uplo, const char* diag, const int* n, float* a, const int* lda, int* info);
+[[gnu::weak]] void gotoblas_dynamic_init();
+[[gnu::weak]] void gotoblas_dynamic_quit();
+}
 
 namespace trefoil {
 namespace {
@@ -108,9 +120,31 @@ constexpr int kSequentialBuild = 0;
 // Of address space, for each thread inside a call (0.3.21: BUFFER_SIZE, 32 << 22).
 constexpr size_t kBufferBytes = size_t{32} << 22;
 
+namespace {
+
+// OpenBLAS falls back to kernels for SSE3 on processors that are newer than itself: a fifth of the speed where AVX-512 is to
+// be had. Then its choice is made again, as if OPENBLAS_CORETYPE had named the kernels that this processor runs. (0.3.21
+// knows nothing of family 6 model 207, for one.) Whoever sets that variable has chosen.
+void use_wide_kernels() {
+  constexpr const char* kCoreType = "OPENBLAS_CORETYPE";
+  constexpr std::string_view kFallback = "Prescott";
+  const bool adaptable = gotoblas_dynamic_init != nullptr && gotoblas_dynamic_quit != nullptr;
+  if (!adaptable || std::getenv(kCoreType) != nullptr || openblas_get_corename() != kFallback) return;
+  if (detected_isa() == Isa::kScalar) return;
+  ::setenv(kCoreType, detected_isa() == Isa::kAvx512 ? "SkylakeX" : "Haswell", 1);
+  gotoblas_dynamic_quit();
+  gotoblas_dynamic_init();
+  ::unsetenv(kCoreType);
+}
+
+}  // namespace
+
 void linalg_init() {
   static std::once_flag once;
-  std::call_once(once, [] { openblas_set_num_threads(1); });
+  std::call_once(once, [] {
+    use_wide_kernels();
+    openblas_set_num_threads(1);
+  });
 }
 
 void linalg_check_room(int threads) {
@@ -126,6 +160,7 @@ void linalg_check_room(int threads) {
 }
 
 std::string linalg_description() {
+  linalg_init();
   return fmt::format("{} on {}", openblas_get_config(), openblas_get_corename());
 }
 
@@ -166,19 +201,26 @@ void syrk_lower(int64_t n, int64_t k, const float* x, int64_t ldx, float* c, int
 // A row-major lower triangle is a column-major upper one, and A = L L^T = U^T U with U = L^T: no copy is needed.
 bool cholesky_lower(int64_t n, float* a, int64_t lda) {
   linalg_init();
-  if (LAPACKE_spotrf_work(LAPACK_COL_MAJOR, 'U', blas_int(n), a, blas_int(lda)) != 0) return false;
-  return diagonal_is_positive(n, a, lda);
+  const int size = blas_int(n), stride = blas_int(lda);
+  int info = 0;
+  spotrf_("U", &size, a, &stride, &info);
+  return info == 0 && diagonal_is_positive(n, a, lda);
 }
 
 bool cholesky_lower(int64_t n, double* a, int64_t lda) {
   linalg_init();
-  if (LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'U', blas_int(n), a, blas_int(lda)) != 0) return false;
-  return diagonal_is_positive(n, a, lda);
+  const int size = blas_int(n), stride = blas_int(lda);
+  int info = 0;
+  dpotrf_("U", &size, a, &stride, &info);
+  return info == 0 && diagonal_is_positive(n, a, lda);
 }
 
 bool invert_upper(int64_t n, float* a, int64_t lda) {
   linalg_init();
-  return LAPACKE_strtri_work(LAPACK_COL_MAJOR, 'L', 'N', blas_int(n), a, blas_int(lda)) == 0;
+  const int size = blas_int(n), stride = blas_int(lda);
+  int info = 0;
+  strtri_("L", "N", &size, a, &stride, &info);
+  return info == 0;
 }
 
 void cholesky_solve_right(int64_t m, int64_t n, const float* l, int64_t ldl, float* b, int64_t ldb) {

@@ -11,7 +11,7 @@
 
 namespace trefoil {
 
-// Makes the library single-threaded; idempotent. Every function below calls it first.
+// Makes the library single-threaded, with kernels that suit the processor; idempotent. Every function below calls it first.
 void linalg_init();
 
 // Error(kOverBudget) when `threads` callers' buffers do not fit the process's address space: the library would ask for

@@ -6,7 +6,8 @@
 //   code    q_j <- clamp-round((Q_j + T_j / H_jj) / s), cyclic                        (QuantEase, arXiv 2309.01885)
 //   with T = E H_damped, z the codes of group g and H_gg its block of H_damped
 //
-// T is formed afresh for each group by one matrix product, so no error builds up. Panels as in gptq.h.
+// T is formed afresh for every kGroupsAtOnce groups by one large matrix product, and what a group changed is carried on to
+// those of them behind it by a small one: no error builds up. Panels as in gptq.h.
 #pragma once
 
 #include <cstdint>
@@ -30,5 +31,8 @@ struct RefinePanel {
 // One pass over all groups. Returns by how much each row's objective fell, [panel_rows], as tracked move by move.
 std::vector<double> refine_round(const RefinePanel& panel, const PreparedHessian& prepared,
                                  const SolveOptions& options);
+
+// The operations of one round: gradients, and nearest plane for every scale tried.
+double refine_flops(const RefinePanel& panel, const SolveOptions& options);
 
 }  // namespace trefoil

@@ -6,8 +6,7 @@
 namespace trefoil {
 
 int64_t group_scratch_floats(int64_t size) {
-  constexpr int64_t kPlanes =
-      2 + 2 * 4;  // refine_group_impl.h: ideal, best codes, and two of each of at most four batches
+  constexpr int64_t kPlanes = 2 + 2 * kLargestBatch;  // ideal, best codes, and two for each scale of a batch
   return kPlanes * size * lanes::kLanes;
 }
 

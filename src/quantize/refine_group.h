@@ -4,8 +4,8 @@
 //   T = E H_damped on the group's columns (kept current by every move), H = H_gg damped, [size, size]
 //
 // Each move is applied per lane (row), where it lowers the objective, and adds what it gained to `gain`. Arrays of the group are
-// [size, kLanes] f32, any alignment. The implementations do the same unfused operations in the same order: one result on
-// every instruction set. No allocation, no failure.
+// [size, kLanes] f32, any alignment. The implementations do the same operations in the same order, products added
+// by fused multiply-add: one result on every instruction set. No allocation, no failure.
 #pragma once
 
 #include <cstdint>
@@ -59,6 +59,7 @@ struct GroupMoves {
   bool (*search_pairs)(const GroupState& group, const PairSearch& search);
 };
 
+constexpr int kLargestBatch = 8;  // scales that an implementation tries at once
 int64_t group_scratch_floats(int64_t size);
 
 // Best first; each entry returns its table.

@@ -1,63 +1,28 @@
 // The moves of refine_group.h, compiled once per instruction set: included by refine_group_{scalar,avx2,avx512}.cpp and by
-// nothing else. Everything is local to the including file and uses no library function, because an inline function compiled
-// for AVX-512 could become the copy that the whole program calls.
-//
-// V is one column of the group: kLanes rows in a GCC/Clang vector, which the compiler splits into the registers it has.
+// nothing else. Everything is local to the including file (lane_vector.h).
 #include <cstdint>
 
+#include "quantize/lane_vector.h"
 #include "quantize/refine_group.h"
-
-#pragma GCC diagnostic ignored "-Wpsabi"  // functions that take a V are local and inlined
 
 namespace trefoil {
 namespace {
 
-#define TREFOIL_INLINE static inline __attribute__((always_inline))
-
-constexpr int kRows = 16;
-static_assert(kRows == lanes::kLanes);
-typedef float V __attribute__((vector_size(64)));
-typedef float UnalignedV __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint32_t U __attribute__((vector_size(64)));
-
-#if defined(__AVX2__)
-constexpr int kBatch = 4;  // independent sums in flight: hides the latency of an addition
+// Independent sums in flight: they hide the latency of an addition, as far as there are registers (V takes two of AVX2's
+// sixteen, four without).
+#if defined(__AVX512F__)
+constexpr int kBatch = 8;
+#elif defined(__AVX2__)
+constexpr int kBatch = 4;
 #else
-constexpr int kBatch = 2;  // V takes four of the sixteen registers
+constexpr int kBatch = 2;
 #endif
+static_assert(kBatch <= kLargestBatch);
 
 constexpr float kSmallestScale = 0x1p-126f;  // no subnormal scales
 constexpr float kLargestScale = 0x1p100f;
 constexpr float kClearlyLess = 0.999999f;  // a found pair must beat the rounding noise of f32 losses
 
-TREFOIL_INLINE V load(const float* from) {
-  return *reinterpret_cast<const UnalignedV*>(from);
-}
-TREFOIL_INLINE void store(float* to, const V& value) {
-  *reinterpret_cast<UnalignedV*>(to) = value;
-}
-TREFOIL_INLINE V splat(float value) {
-  return V{} + value;
-}
-TREFOIL_INLINE V to_bf16(const V& value) {
-  const U bits = (U)value;
-  return (V)((bits + 0x7FFFu + ((bits >> 16) & 1u)) & 0xFFFF0000u);
-}
-TREFOIL_INLINE V magnitude(const V& value) {
-  return (V)((U)value & 0x7FFFFFFFu);
-}
-TREFOIL_INLINE V quantize(const V& ratio, float low, float high) {
-  const V at_least = ratio < low ? splat(low) : ratio;
-  const V clamped = at_least > high ? splat(high) : at_least;
-  return (clamped + 12582912.0f) - 12582912.0f;  // lanes::round_half_even
-}
-TREFOIL_INLINE bool any_lane(const V& value) {  // some lane is not zero
-  float lane[kRows];
-  store(lane, value);
-  float sum = 0.0f;
-  for (int l = 0; l < kRows; ++l) sum += lane[l] != 0.0f ? 1.0f : 0.0f;
-  return sum != 0.0f;
-}
 // `wanted` where it is a scale that may be stored, else `otherwise`. A NaN fails both comparisons.
 TREFOIL_INLINE V usable_or(const V& wanted, const V& otherwise, bool positive) {
   const V size = magnitude(wanted);
@@ -78,13 +43,13 @@ TREFOIL_INLINE void multiply_block(const GroupState& group, const float* values,
     V sum[kBatch] = {};
     for (int64_t j = 0; j < group.size; ++j) {
       const V value = load(values + j * kRows);
-      for (int b = 0; b < kBatch; ++b) sum[b] += group.block[(i + b) * group.size + j] * value;
+      for (int b = 0; b < kBatch; ++b) sum[b] = fma(group.block[(i + b) * group.size + j], value, sum[b]);
     }
     for (int b = 0; b < kBatch; ++b) store(product + (i + b) * kRows, sum[b]);
   }
   for (; i < group.size; ++i) {
     V sum = {};
-    for (int64_t j = 0; j < group.size; ++j) sum += group.block[i * group.size + j] * load(values + j * kRows);
+    for (int64_t j = 0; j < group.size; ++j) sum = fma(group.block[i * group.size + j], load(values + j * kRows), sum);
     store(product + i * kRows, sum);
   }
 }
@@ -144,9 +109,8 @@ bool descend_codes(const GroupState& group) {
     store(group.code + j * kRows, gain > 0.0f ? code : old_code);
     store(group.dequantized + j * kRows, gain > 0.0f ? value : old_value);
     total_gain += gain > 0.0f ? gain : V{};
-    for (int64_t k = 0; k < group.size; ++k) {
-      store(group.gradient + k * kRows, load(group.gradient + k * kRows) - row[k] * step);
-    }
+    for (int64_t k = 0; k < group.size; ++k)
+      store(group.gradient + k * kRows, fma(-row[k], step, load(group.gradient + k * kRows)));
   }
   add_gain(group, total_gain);
   return any;
@@ -158,11 +122,12 @@ TREFOIL_INLINE void conditional_optimum(const GroupState& group, const PairSearc
   for (int64_t i = 0; i < size; ++i) store(ideal + i * kRows, load(group.gradient + search.order[i] * kRows));
   for (int64_t j = size - 1; j > 0; --j) {
     const V x = load(ideal + j * kRows);
-    for (int64_t i = 0; i < j; ++i) store(ideal + i * kRows, load(ideal + i * kRows) - search.spread[j * size + i] * x);
+    for (int64_t i = 0; i < j; ++i)
+      store(ideal + i * kRows, fma(-search.spread[j * size + i], x, load(ideal + i * kRows)));
   }
   for (int64_t j = 0; j < size; ++j) {
     V x = load(ideal + j * kRows) / search.pivot[j];
-    for (int64_t i = 0; i < j; ++i) x -= search.spread[j * size + i] * load(ideal + i * kRows);
+    for (int64_t i = 0; i < j; ++i) x = fma(-search.spread[j * size + i], load(ideal + i * kRows), x);
     store(ideal + j * kRows, x);
   }
   for (int64_t i = 0; i < size; ++i) {
@@ -178,32 +143,42 @@ TREFOIL_INLINE V current_loss(const GroupState& group, const PairSearch& search,
     const V value = load(group.dequantized + search.order[j] * kRows);
     V aim = load(ideal + j * kRows);
     store(spill + j * kRows, aim - value);
-    for (int64_t i = 0; i < j; ++i) aim += search.spread[j * group.size + i] * load(spill + i * kRows);
+    for (int64_t i = 0; i < j; ++i) aim = fma(search.spread[j * group.size + i], load(spill + i * kRows), aim);
     loss += search.pivot[j] * (aim - value) * (aim - value);
   }
   return loss;
 }
 
-// Nearest plane for kBatch scales: codes [kBatch, size, kRows] in factor order, and the losses.
+// Nearest plane for kBatch scales: codes [kBatch, size, kRows] in factor order, and the losses. Losses are sums of
+// squares, so a batch that has nowhere a partial sum below `best` is given up: its losses are then no better.
 TREFOIL_INLINE void nearest_plane(const GroupState& group, const PairSearch& search, const float* ideal, const V* scale,
-                                  float* spill, float* codes, V* loss) {
+                                  const V& best_loss, float* spill, float* codes, V* loss) {
+  constexpr int64_t kColumnsBetweenLooks = 4;
   const int64_t size = group.size, plane = size * kRows;
-  for (int b = 0; b < kBatch; ++b) loss[b] = V{};
+  V inverse[kBatch];
+  for (int b = 0; b < kBatch; ++b) {
+    inverse[b] = 1.0f / scale[b];
+    loss[b] = V{};
+  }
   for (int64_t j = 0; j < size; ++j) {
     const V best = load(ideal + j * kRows);
     const float* spread = search.spread + j * size;
     V aim[kBatch];
     for (int b = 0; b < kBatch; ++b) aim[b] = best;
     for (int64_t i = 0; i < j; ++i) {
-      for (int b = 0; b < kBatch; ++b) aim[b] += spread[i] * load(spill + b * plane + i * kRows);
+      for (int b = 0; b < kBatch; ++b) aim[b] = fma(spread[i], load(spill + b * plane + i * kRows), aim[b]);
     }
     for (int b = 0; b < kBatch; ++b) {
-      const V code = quantize(aim[b] / scale[b], group.code_low, group.code_high);
+      const V code = quantize(aim[b] * inverse[b], group.code_low, group.code_high);
       const V value = to_bf16(code * scale[b]);
       store(codes + b * plane + j * kRows, code);
       store(spill + b * plane + j * kRows, best - value);
       loss[b] += search.pivot[j] * (aim[b] - value) * (aim[b] - value);
     }
+    if (j % kColumnsBetweenLooks != 0) continue;
+    V hope = {};
+    for (int b = 0; b < kBatch; ++b) hope = loss[b] < best_loss ? splat(1.0f) : hope;
+    if (!any_lane(hope)) return;
   }
 }
 
@@ -224,7 +199,7 @@ bool search_pairs(const GroupState& group, const PairSearch& search) {
       const int64_t at = first + b < search.num_factors ? first + b : search.num_factors - 1;
       scale[b] = usable_or(to_bf16(old_scale * search.factors[at]), old_scale, group.positive_scales);
     }
-    nearest_plane(group, search, ideal, scale, spill, codes, loss);
+    nearest_plane(group, search, ideal, scale, best, spill, codes, loss);
     for (int b = 0; b < kBatch; ++b) {
       const V gain = best - loss[b];
       if (!any_lane(gain > 0.0f ? splat(1.0f) : V{})) continue;

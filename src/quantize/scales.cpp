@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "quantize/lane_kernels.h"
 #include "quantize/lanes.h"
 #include "tensor/bf16.h"
 
@@ -27,23 +27,6 @@ struct GroupLanes {
   std::span<const float> weight;  // [group_size]
 };
 
-// sum_j weight[j] (value[j] - q_j s)^2 per lane.
-void grid_loss(const GroupLanes& group, const float* scale, CodeRange range, float* loss) {
-  float inverse[kLanes];
-  for (int l = 0; l < kLanes; ++l) {
-    inverse[l] = 1.0f / scale[l];
-    loss[l] = 0.0f;
-  }
-  for (int64_t j = 0; j < group.group_size; ++j) {
-    const float* value = group.value.data() + j * kLanes;
-    const float weight = group.weight[static_cast<size_t>(j)];
-    for (int l = 0; l < kLanes; ++l) {
-      const float error = value[l] - lanes::quantize(value[l] * inverse[l], range) * scale[l];
-      loss[l] += weight * error * error;
-    }
-  }
-}
-
 // The exact loss of a scale, and the least-squares scale of the codes it gives.
 void exact_loss(const GroupLanes& group, const float* scale, CodeRange range, float* loss, float* least_squares) {
   float cross[kLanes] = {}, power[kLanes] = {};
@@ -62,25 +45,32 @@ void exact_loss(const GroupLanes& group, const float* scale, CodeRange range, fl
   for (int l = 0; l < kLanes; ++l) least_squares[l] = power[l] > 0.0f ? lanes::to_bf16(cross[l] / power[l]) : scale[l];
 }
 
-// base: [kLanes] the min-max scale of each lane. best: [kLanes] out.
-void search_lanes(const GroupLanes& group, const float* base, int num_bits, const SolveOptions& options, float* best) {
-  const CodeRange range(num_bits);
-  float best_loss[kLanes], loss[kLanes], scale[kLanes];
-  std::fill_n(best_loss, kLanes, std::numeric_limits<float>::infinity());
+// The grid of scales, as multiples of the min-max scale: ascending, positive before negative.
+std::vector<float> grid_factors(const SolveOptions& options) {
+  std::vector<float> factors;
   const double step = (options.search_high - options.search_low) / options.search_steps;
   for (const float sign : {1.0f, -1.0f}) {
     if (sign < 0.0f && options.scale_sign == ScaleSign::kPositive) break;
-    for (int i = 0; i <= options.search_steps; ++i) {
-      const auto factor = static_cast<float>(options.search_low + step * i) * sign;
-      for (int l = 0; l < kLanes; ++l) scale[l] = lanes::to_bf16(base[l] * factor);
-      grid_loss(group, scale, range, loss);
-      for (int l = 0; l < kLanes; ++l) {
-        const bool better = loss[l] < best_loss[l];
-        best_loss[l] = better ? loss[l] : best_loss[l];
-        best[l] = better ? scale[l] : best[l];
-      }
-    }
+    for (int i = 0; i <= options.search_steps; ++i)
+      factors.push_back(static_cast<float>(options.search_low + step * i) * sign);
   }
+  return factors;
+}
+
+// base: [kLanes] the min-max scale of each lane. best: [kLanes] out.
+void search_lanes(const GroupLanes& group, const float* base, int num_bits, const std::vector<float>& factors,
+                  float* best) {
+  const CodeRange range(num_bits);
+  choose(kLaneKernels)().search_grid({.group_size = group.group_size,
+                                      .value = group.value.data(),
+                                      .weight = group.weight.data(),
+                                      .base = base,
+                                      .factors = factors.data(),
+                                      .num_factors = static_cast<int64_t>(factors.size()),
+                                      .code_low = range.low,
+                                      .code_high = range.high,
+                                      .best = best});
+  float best_loss[kLanes], loss[kLanes], scale[kLanes];
   float polished[kLanes], ignored[kLanes];
   exact_loss(group, best, range, best_loss, polished);
   for (int round = 0; round < 2; ++round) {
@@ -114,6 +104,7 @@ std::vector<uint16_t> search_scales(std::span<const float> target, std::span<con
                                     int64_t cols, int64_t group_size, int num_bits, const SolveOptions& options) {
   const int64_t groups = cols / group_size;
   std::vector<uint16_t> scales(static_cast<size_t>(rows * groups));
+  const std::vector<float> factors = grid_factors(options);
   GroupLanes lane_group{group_size, std::vector<float>(static_cast<size_t>(group_size * kLanes)), {}};
   for (int64_t g = 0; g < groups; ++g) {
     lane_group.weight = column_weight.subspan(static_cast<size_t>(g * group_size), static_cast<size_t>(group_size));
@@ -135,7 +126,7 @@ std::vector<uint16_t> search_scales(std::span<const float> target, std::span<con
       // A zero lane is searched as if its scale were 1 and then given the harmless one.
       float searched[kLanes];
       for (int l = 0; l < kLanes; ++l) searched[l] = base[l] == 0.0f ? 1.0f : base[l];
-      search_lanes(lane_group, searched, num_bits, options, best);
+      search_lanes(lane_group, searched, num_bits, factors, best);
       for (int l = 0; l < kLanes && row + l < rows; ++l) {
         const float scale = base[l] == 0.0f ? kZeroGroupScale : std::ldexp(best[l], exponent[l]);
         scales[static_cast<size_t>((row + l) * groups + g)] = f32_to_bf16(scale);

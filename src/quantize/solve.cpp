@@ -9,6 +9,7 @@
 #include "quantize/gptq.h"
 #include "quantize/hessian.h"
 #include "quantize/lanes.h"
+#include "quantize/panel.h"
 #include "quantize/refine.h"
 #include "quantize/scales.h"
 #include "tensor/bf16.h"
@@ -83,20 +84,6 @@ ZeroMask apply_zero_mask(const PreparedHessian& prepared, int64_t cols, std::vec
   return result;
 }
 
-// to[cols, panel_rows] from rows [first, first + count) of a row-major [., cols] matrix; missing rows become `fill`.
-void transpose_in(const float* from, int64_t cols, int64_t first, int64_t count, int64_t panel_rows, float fill,
-                  float* to) {
-  for (int64_t col = 0; col < cols; ++col) {
-    for (int64_t row = 0; row < panel_rows; ++row)
-      to[col * panel_rows + row] = row < count ? from[(first + row) * cols + col] : fill;
-  }
-}
-
-struct Panel {
-  int64_t first = 0, count = 0, rows = 0;  // rows: count rounded up to lanes
-  std::vector<float> target, mask, scale, code, error;
-};
-
 struct Loss {
   double plain = 0;   // e H e^T
   double damped = 0;  // e H_damped e^T
@@ -113,7 +100,7 @@ class Solver {
     if (options_.zero_mask) zero_mask_ = apply_zero_mask(prepared_, input_.cols, target);
     start_result(target);
     for (int64_t first = 0; first < input_.rows; first += kPanelRows) solve_panel(target, first);
-    measure_errors(input_, prepared_, result_);
+    report_errors(input_, loss_, energy_, result_);
     return std::move(result_);
   }
 
@@ -127,6 +114,7 @@ class Solver {
     result_.q.group_size = input_.group_size;
     result_.q.num_bits = input_.num_bits;
     result_.q.codes.resize(target.size());
+    const PhaseTimer timer(result_.times, Phase::kScales);
     if (options_.scale_rule == ScaleRule::kMinMax) {
       result_.q.scale = min_max_scales(input_.weight, input_.rows, input_.cols, input_.group_size, input_.num_bits);
     } else {
@@ -141,31 +129,36 @@ class Solver {
   }
 
   void solve_panel(std::span<const float> target, int64_t first) {
-    Panel panel;
-    panel.first = first;
-    panel.count = std::min(kPanelRows, input_.rows - first);
-    panel.rows = (panel.count + lanes::kLanes - 1) / lanes::kLanes * lanes::kLanes;
-    const auto size = static_cast<size_t>(input_.cols * panel.rows);
-    for (std::vector<float>* values : {&panel.target, &panel.code, &panel.error}) values->resize(size);
-    transpose_in(target.data(), input_.cols, first, panel.count, panel.rows, 0.0f, panel.target.data());
+    Panel& panel = panel_;
+    panel.start(first, std::min(kPanelRows, input_.rows - first), input_.cols, groups());
+    const int64_t cols = input_.cols;
+    rows_to_panel(target.data() + first * cols, cols, panel.count, panel.rows, 0.0f, panel.target.data());
     if (!zero_mask_.mask.empty()) {
-      panel.mask.resize(size);
-      transpose_in(zero_mask_.mask.data(), input_.cols, first, panel.count, panel.rows, 1.0f, panel.mask.data());
+      panel.mask.resize(panel.target.size());
+      rows_to_panel(zero_mask_.mask.data() + first * cols, cols, panel.count, panel.rows, 1.0f, panel.mask.data());
     }
     load_scales(panel);
     SweepPanel sweep{input_.cols,        panel.rows,          input_.group_size,
                      input_.num_bits,    panel.target.data(), panel.mask.empty() ? nullptr : panel.mask.data(),
                      panel.scale.data(), panel.code.data(),   panel.error.data()};
-    if (compensates()) {
-      gptq_sweep(sweep, prepared_, options_.block_size);
-    } else {
-      round_to_nearest(sweep);
-    }
+    round(sweep);
     store(panel, {});
-    std::vector<Loss> losses = measure(panel);
+    std::vector<Loss> losses = measure(panel, panel.error);
     if (compensates() && options_.refine_rounds > 0) losses = refine(panel, std::move(losses));
     for (const Loss& loss : losses) {
+      loss_ += loss.plain;
       result_.objective += loss.damped;
+    }
+    for (const Loss& loss : measure(panel, panel.target)) energy_ += loss.plain;
+  }
+
+  void round(const SweepPanel& sweep) {
+    PhaseTimer timer(result_.times, Phase::kSweep);
+    if (compensates()) {
+      gptq_sweep(sweep, prepared_, options_.block_size);
+      timer.count(product_flops(sweep.panel_rows, input_.cols, input_.cols) / 2);
+    } else {
+      round_to_nearest(sweep);
     }
   }
 
@@ -194,27 +187,21 @@ class Solver {
     }
   }
 
-  // The exact losses of a panel's rows, from what will be stored.
-  std::vector<Loss> measure(const Panel& panel) const {
+  // The losses of a panel's rows if `error` [cols, panel.rows] were what is missed.
+  std::vector<Loss> measure(const Panel& panel, std::span<const float> error) {
     std::vector<Loss> losses(static_cast<size_t>(panel.count));
     if (prepared_.hessian.empty()) return losses;
-    std::vector<float> error(static_cast<size_t>(panel.count * input_.cols));
-    for (int64_t row = 0; row < panel.count; ++row) {
-      for (int64_t col = 0; col < input_.cols; ++col) {
-        error[static_cast<size_t>(row * input_.cols + col)] = panel.error[static_cast<size_t>(col * panel.rows + row)];
-      }
+    const PhaseTimer timer(result_.times, Phase::kLosses, loss_flops(panel.rows, input_.cols));
+    const std::vector<double> plain = row_losses(error, prepared_.hessian, panel.rows, input_.cols);
+    std::vector<double> added(plain.size(), 0.0);
+    for (int64_t col = 0; col < input_.cols; ++col) {
+      const double damping = static_cast<double>(prepared_.damped_diagonal[static_cast<size_t>(col)]) -
+                             static_cast<double>(prepared_.hessian[static_cast<size_t>(col * input_.cols + col)]);
+      const float* e = error.data() + col * panel.rows;
+      for (size_t row = 0; row < added.size(); ++row)
+        added[row] += damping * static_cast<double>(e[row]) * static_cast<double>(e[row]);
     }
-    const std::vector<double> plain = row_losses(error, prepared_.hessian, panel.count, input_.cols);
-    for (int64_t row = 0; row < panel.count; ++row) {
-      double added = 0;
-      for (int64_t col = 0; col < input_.cols; ++col) {
-        const double e = error[static_cast<size_t>(row * input_.cols + col)];
-        added += (static_cast<double>(prepared_.damped_diagonal[static_cast<size_t>(col)]) -
-                  static_cast<double>(prepared_.hessian[static_cast<size_t>(col * input_.cols + col)])) *
-                 e * e;
-      }
-      losses[static_cast<size_t>(row)] = {plain[static_cast<size_t>(row)], plain[static_cast<size_t>(row)] + added};
-    }
+    for (size_t row = 0; row < losses.size(); ++row) losses[row] = {plain[row], plain[row] + added[row]};
     return losses;
   }
 
@@ -227,13 +214,14 @@ class Solver {
     result_.objective_before_refine += objective;
     int kept = 0;
     for (int round = 0; round < options_.refine_rounds; ++round) {
+      const PhaseTimer timer(result_.times, Phase::kRefine, refine_flops(refined, options_));
       const std::vector<double> gain = refine_round(refined, prepared_, options_);
       const double fall = std::accumulate(gain.begin(), gain.begin() + panel.count, 0.0);
       if (fall > 0) kept = round + 1;
       if (!(fall > kWorthAnotherRound * objective)) break;
       objective -= fall;
     }
-    std::vector<Loss> after = measure(panel);
+    std::vector<Loss> after = measure(panel, panel.error);
     std::vector<bool> take(after.size());
     for (size_t row = 0; row < after.size(); ++row) {
       take[row] = after[row].damped < before[row].damped;
@@ -248,32 +236,26 @@ class Solver {
   const PreparedHessian& prepared_;
   const SolveOptions& options_;
   ZeroMask zero_mask_;
+  Panel panel_;  // under work
   SolveResult result_;
+  double loss_ = 0;    // tr(E H E^T)
+  double energy_ = 0;  // tr(W* H W*^T)
 };
 
 }  // namespace
 
-void measure_errors(const SolveInput& input, const PreparedHessian& prepared, SolveResult& result) {
-  const std::span<const float> target = input.target.empty() ? input.weight : input.target;
+void report_errors(const SolveInput& input, double loss, double energy, SolveResult& result) {
+  const PhaseTimer timer(result.times, Phase::kLosses);
   const std::vector<float> quantized = dequantize(result.q);
-  std::vector<float> missed(quantized.size());
   double error = 0, weight_energy = 0;
   for (size_t i = 0; i < quantized.size(); ++i) {
-    missed[i] = target[i] - quantized[i];
     const double e = static_cast<double>(input.weight[i]) - static_cast<double>(quantized[i]);
     error += e * e;
     weight_energy += static_cast<double>(input.weight[i]) * static_cast<double>(input.weight[i]);
   }
   result.weight_error = weight_energy > 0 ? error / weight_energy : 0.0;
-  if (!prepared.hessian.empty()) {
-    const auto total = [&](std::span<const float> of) {
-      const std::vector<double> losses = row_losses(of, prepared.hessian, input.rows, input.cols);
-      return std::accumulate(losses.begin(), losses.end(), 0.0);
-    };
-    const double energy = total(target);
-    result.loss = total(missed);
-    result.relative_error = energy > 0 ? result.loss / energy : 0.0;
-  }
+  result.loss = loss;
+  result.relative_error = energy > 0 ? loss / energy : 0.0;
   if (!std::isfinite(result.loss) || !std::isfinite(result.weight_error))
     fail(ErrorCode::kCorrupt, "loss is {}: weights or Hessian are too large for f32", result.loss);
 }

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "quantize/phase_times.h"
 #include "quantize/quantized_matrix.h"
 
 namespace trefoil {
@@ -99,7 +100,7 @@ struct SolveInput {
 
 struct SolveResult {
   QuantizedMatrix q;
-  double loss = 0;            // tr((W* - Q) H (W* - Q)^T) with the Hessian as given, in f64
+  double loss = 0;            // tr((W* - Q) H (W* - Q)^T) with the Hessian as given
   double relative_error = 0;  // loss / tr(W* H W*^T); 0 when both are 0
   double weight_error = 0;    // |W - Q|^2 / |W|^2, plain; 0 when W is 0
   double damping_frac_used = 0;
@@ -108,17 +109,23 @@ struct SolveResult {
   int64_t dead_columns = 0;
   bool zero_mask_active = false;
   int refine_rounds_kept = 0;          // rounds after which the objective of some row was lower
-  double objective_before_refine = 0;  // tr(E (H + damping) E^T), f64, after GPTQ; 0 without refinement
+  double objective_before_refine = 0;  // tr(E (H + damping) E^T) after GPTQ; 0 without refinement
   double objective = 0;                // the same for the result
   double output_error = 0;             // two-sided only: tr(G E H E^T) / tr(G W* H W*^T), both damped
+  PhaseTimes times;                    // scales, sweep, refine, losses
 };
 
 SolveResult solve(const SolveInput& input, const PreparedHessian& prepared, const SolveOptions& options);
 
-// What every solve checks and reports, shared with two_sided.h: Error as above; loss, relative_error and weight_error of
-// result.q.
+// What every solve checks and reports, shared with two_sided.h: Error as above; relative_error and weight_error of
+// result.q, given its loss and that of an all-zero weight.
 void check_solve_input(const SolveInput& input, const PreparedHessian& prepared, const SolveOptions& options);
-void measure_errors(const SolveInput& input, const PreparedHessian& prepared, SolveResult& result);
+void report_errors(const SolveInput& input, double loss, double energy, SolveResult& result);
+
+// The arithmetic of row_losses on `rows` rows.
+inline double loss_flops(int64_t rows, int64_t cols) {
+  return product_flops(rows, cols, cols) / 2;
+}
 
 // Weights of the scale search: the damped diagonal divided by its largest entry, so that tiny or huge activations cannot
 // leave f32; all ones when not `weighted`.

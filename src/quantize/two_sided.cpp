@@ -11,6 +11,7 @@
 #include "quantize/hessian.h"
 #include "quantize/lanes.h"
 #include "quantize/linalg.h"
+#include "quantize/panel.h"
 #include "quantize/refine.h"
 #include "quantize/scales.h"
 
@@ -18,6 +19,7 @@ namespace trefoil {
 namespace {
 
 constexpr int64_t kMaxPanels = 64;           // a panel reads all of N once; more panels couple rows more finely
+constexpr int64_t kRowsTogether = 16;        // of a panel, whose changes reach those behind them by one matrix product
 constexpr double kWorthAnotherRound = 1e-4;  // relative fall of the objective below which refinement stops
 
 // Rows of a row-major matrix in another order.
@@ -28,10 +30,10 @@ std::vector<float> gather_rows(std::span<const float> from, std::span<const int6
   return to;
 }
 
-// One panel's arrays in the layout of gptq.h, [cols, rows].
-struct Panel {
-  int64_t first = 0, count = 0, rows = 0;  // rows: count rounded up to lanes
-  std::vector<float> target, scale, code, error;
+// What a change of the whole matrix by `values` costs.
+struct Cost {
+  double one_sided = 0;  // tr(E H E^T), undamped
+  double two_sided = 0;  // tr(G E H E^T), both damped
 };
 
 class TwoSidedSolver {
@@ -48,20 +50,39 @@ class TwoSidedSolver {
         panel_rows_(std::max<int64_t>(lanes::kLanes, round_up(ceil_div(input.rows, kMaxPanels), lanes::kLanes))) {}
 
   SolveResult run() {
+    SolveResult result;
     const std::span<const float> given = input_.target.empty() ? input_.weight : input_.target;
     target_ = gather_rows(given, metric_.order, cols_);
-    find_scales(given);
-    codes_.resize(target_.size());
-    error_.resize(target_.size());
-    sweep();
-    objective_ = objective();
-    const double before = objective_;
-    int kept = 0;
-    if (prepared_.fallback != Fallback::kIdentity) kept = refine();
-    return result(given, before, kept);
+    {
+      const PhaseTimer timer(result.times, Phase::kScales);
+      find_scales(given);
+    }
+    for (std::vector<float>* values : {&codes_, &error_, &pull_}) values->resize(target_.size());
+    {
+      const PhaseTimer timer(result.times, Phase::kSweep, (h_flops() + g_flops()) / 2);
+      sweep();
+    }
+    Cost missed = weigh(error_, result.times);
+    result.objective_before_refine = missed.two_sided;
+    if (prepared_.fallback != Fallback::kIdentity && options_.refine_rounds > 0) {
+      result.refine_rounds_kept = refine(missed.two_sided, result.times);
+      missed = weigh(error_, result.times);
+    }
+    const Cost all = weigh(target_, result.times);
+    result.objective = missed.two_sided;
+    result.output_error = all.two_sided > 0 ? missed.two_sided / all.two_sided : 0;
+    result.q = quantized();
+    result.damping_frac_used = prepared_.damping_frac_used;
+    result.fallback = prepared_.fallback;
+    result.fallback_reason = prepared_.fallback_reason;
+    result.dead_columns = prepared_.dead_columns;
+    report_errors(input_, missed.one_sided, all.one_sided, result);
+    return result;
   }
 
  private:
+  double h_flops() const { return product_flops(rows_, cols_, cols_); }
+  double g_flops() const { return product_flops(rows_, rows_, cols_); }
   size_t at(int64_t row, int64_t col) const { return static_cast<size_t>(row * cols_ + col); }
   float metric_at(int64_t i, int64_t j) const { return metric_.metric[static_cast<size_t>(i * rows_ + j)]; }
 
@@ -79,54 +100,43 @@ class TwoSidedSolver {
     }
   }
 
-  Panel make_panel(int64_t first) const {
-    Panel panel;
-    panel.first = first;
-    panel.count = std::min(panel_rows_, rows_ - first);
-    panel.rows = round_up(panel.count, lanes::kLanes);
-    const auto size = static_cast<size_t>(cols_ * panel.rows);
-    panel.target.assign(size, 0.0f);
-    panel.code.assign(size, 0.0f);
-    panel.error.assign(size, 0.0f);
-    panel.scale.assign(static_cast<size_t>(groups_ * panel.rows), 1.0f);
-    for (int64_t r = 0; r < panel.count; ++r) {
+  // The next panel: its scales are set, everything else is not.
+  void start_panel(int64_t first) {
+    panel_.start(first, std::min(panel_rows_, rows_ - first), cols_, groups_);
+    std::fill(panel_.scale.begin(), panel_.scale.end(), 1.0f);
+    for (int64_t r = 0; r < panel_.count; ++r) {
       for (int64_t g = 0; g < groups_; ++g)
-        panel.scale[static_cast<size_t>(g * panel.rows + r)] = scale_[static_cast<size_t>((first + r) * groups_ + g)];
+        panel_.scale[static_cast<size_t>(g * panel_.rows + r)] = scale_[static_cast<size_t>((first + r) * groups_ + g)];
     }
-    return panel;
   }
 
-  // values: [panel.count, cols] row-major into [cols, panel.rows].
-  void load(const Panel& panel, const float* values, std::vector<float>& to) const {
-    for (int64_t r = 0; r < panel.count; ++r) {
-      for (int64_t col = 0; col < cols_; ++col) to[static_cast<size_t>(col * panel.rows + r)] = values[r * cols_ + col];
-    }
+  void load(const float* values, std::vector<float>& to) const {
+    rows_to_panel(values, cols_, panel_.count, panel_.rows, 0.0f, to.data());
   }
 
   // First pass: every panel against what the panels before it left.
   void sweep() {
     std::vector<float> aim = target_;
     for (int64_t first = 0; first < rows_; first += panel_rows_) {
-      Panel panel = make_panel(first);
-      load(panel, aim.data() + first * cols_, panel.target);
-      const SweepPanel view{cols_,   panel.rows,         input_.group_size, input_.num_bits,   panel.target.data(),
-                            nullptr, panel.scale.data(), panel.code.data(), panel.error.data()};
+      start_panel(first);
+      load(aim.data() + first * cols_, panel_.target);
+      const SweepPanel view{cols_,   panel_.rows,         input_.group_size,  input_.num_bits,    panel_.target.data(),
+                            nullptr, panel_.scale.data(), panel_.code.data(), panel_.error.data()};
       if (options_.gptq && prepared_.fallback != Fallback::kIdentity) {
         gptq_sweep(view, prepared_, options_.block_size);
       } else {
         round_to_nearest(view);
       }
-      for (int64_t r = 0; r < panel.count; ++r) {
-        for (int64_t col = 0; col < cols_; ++col) set_code(panel, r, col);
-      }
-      if (!metric_.spread.empty()) spread_errors(panel, aim);
+      panel_to_rows(panel_.code.data(), cols_, panel_.count, panel_.rows, codes_.data() + first * cols_);
+      for (int64_t row = first; row < first + panel_.count; ++row) set_error(row);
+      if (!metric_.spread.empty()) spread_errors(aim);
     }
   }
 
-  void set_code(const Panel& panel, int64_t r, int64_t col) {
-    const size_t to = at(panel.first + r, col);
-    codes_[to] = panel.code[static_cast<size_t>(col * panel.rows + r)];
-    error_[to] = target_[to] - lanes::dequantize(codes_[to], scale_of(panel.first + r, col));
+  // What the codes and scales of a row miss.
+  void set_error(int64_t row) {
+    for (int64_t col = 0; col < cols_; ++col)
+      error_[at(row, col)] = target_[at(row, col)] - lanes::dequantize(codes_[at(row, col)], scale_of(row, col));
   }
 
   float scale_of(int64_t row, int64_t col) const {
@@ -134,7 +144,8 @@ class TwoSidedSolver {
   }
 
   // aim_k += spread_ik (aim_i - Q_i) for the panel's rows i in turn and every k after i.
-  void spread_errors(const Panel& panel, std::vector<float>& aim) const {
+  void spread_errors(std::vector<float>& aim) const {
+    const Panel& panel = panel_;
     std::vector<float> missed(static_cast<size_t>(panel.count * cols_));
     for (int64_t i = 0; i < panel.count; ++i) {
       const int64_t row = panel.first + i;
@@ -153,148 +164,165 @@ class TwoSidedSolver {
          aim.data() + next * cols_, cols_);
   }
 
-  // to [count, cols] = values [count, cols] times the damped Hessian.
+  // to [count, cols] = values [count, cols] times H, undamped.
   void times_hessian(const float* values, int64_t count, float* to) const {
     gemm(Transpose::kNo, Transpose::kNo, count, cols_, cols_, 1.0f, values, cols_, prepared_.hessian.data(), cols_,
          0.0f, to, cols_);
-    for (int64_t col = 0; col < cols_; ++col) {
-      const float added = prepared_.damped_diagonal[static_cast<size_t>(col)] -
-                          prepared_.hessian[static_cast<size_t>(col * cols_ + col)];
-      for (int64_t r = 0; r < count; ++r) to[r * cols_ + col] += added * values[r * cols_ + col];
+  }
+
+  // What damping added to the diagonal of H.
+  float damping(int64_t col) const {
+    return prepared_.damped_diagonal[static_cast<size_t>(col)] -
+           prepared_.hessian[static_cast<size_t>(col * cols_ + col)];
+  }
+
+  // pull_ = G values.
+  void set_pull(const std::vector<float>& values) {
+    gemm(Transpose::kNo, Transpose::kNo, rows_, cols_, rows_, 1.0f, metric_.metric.data(), rows_, values.data(), cols_,
+         0.0f, pull_.data(), cols_);
+  }
+
+  // f32 products, f64 sums; leaves G values in pull_.
+  Cost weigh(const std::vector<float>& values, PhaseTimes& times) {
+    Cost cost;
+    if (prepared_.hessian.empty() || rows_ == 0) return cost;
+    const PhaseTimer timer(times, Phase::kLosses, h_flops() + g_flops());
+    set_pull(values);
+    constexpr int64_t kRowsAtOnce = 512;
+    std::vector<float> through(static_cast<size_t>(std::min(kRowsAtOnce, rows_) * cols_));
+    for (int64_t first = 0; first < rows_; first += kRowsAtOnce) {
+      const int64_t count = std::min(kRowsAtOnce, rows_ - first);
+      times_hessian(values.data() + first * cols_, count, through.data());
+      for (int64_t r = 0; r < count; ++r) add_row(cost, values, first + r, through.data() + r * cols_);
     }
+    return cost;
   }
 
-  // tr(G E H_damped E^T): f32 products, f64 sum.
-  double weigh(const std::vector<float>& error) const {
-    if (prepared_.hessian.empty() || rows_ == 0) return 0;
-    std::vector<float> left(error.size()), right(error.size());
-    gemm(Transpose::kNo, Transpose::kNo, rows_, cols_, rows_, 1.0f, metric_.metric.data(), rows_, error.data(), cols_,
-         0.0f, left.data(), cols_);
-    times_hessian(error.data(), rows_, right.data());
-    return std::transform_reduce(left.begin(), left.end(), right.begin(), 0.0, std::plus<>(),
-                                 [](float a, float b) { return static_cast<double>(a) * static_cast<double>(b); });
+  // through: the row's values times H.
+  void add_row(Cost& cost, const std::vector<float>& values, int64_t row, const float* through) const {
+    double one = 0, two = 0;
+    for (int64_t col = 0; col < cols_; ++col) {
+      const double value = values[at(row, col)];
+      one += value * static_cast<double>(through[col]);
+      two += static_cast<double>(pull_[at(row, col)]) *
+             (static_cast<double>(through[col]) + static_cast<double>(damping(col)) * value);
+    }
+    cost.one_sided += one;
+    cost.two_sided += two;
   }
 
-  double objective() const { return weigh(error_); }
-
-  int refine() {
-    pull_.resize(error_.size());
+  // Returns the number of the last round that lowered the objective.
+  int refine(double objective, PhaseTimes& times) {
     int kept = 0;
     for (int round = 0; round < options_.refine_rounds; ++round) {
-      gemm(Transpose::kNo, Transpose::kNo, rows_, cols_, rows_, 1.0f, metric_.metric.data(), rows_, error_.data(),
-           cols_, 0.0f, pull_.data(), cols_);
+      PhaseTimer timer(times, Phase::kRefine);
+      const bool last = round + 1 == options_.refine_rounds;
       double fall = 0;
-      for (int64_t first = 0; first < rows_; first += panel_rows_) fall += refine_panel(first);
+      for (int64_t first = 0; first < rows_; first += panel_rows_) {
+        fall += refine_panel(first, last);
+        const RefinePanel view{cols_, panel_.rows, input_.group_size, input_.num_bits};
+        timer.count(refine_flops(view, options_) + product_flops(panel_.rows, cols_, cols_) +
+                    product_flops(rows_ - (last ? first : 0), panel_.rows, cols_));
+      }
       if (fall > 0) kept = round + 1;
-      const bool worth = fall > kWorthAnotherRound * objective_;
-      objective_ -= fall;
-      if (!worth) break;
+      if (!(fall > kWorthAnotherRound * objective)) break;
+      objective -= fall;
     }
-    objective_ = objective();
     return kept;
   }
 
-  // Improves the panel's rows with all others fixed; returns by how much the objective fell.
-  double refine_panel(int64_t first) {
-    Panel panel = make_panel(first);
-    std::vector<float> wanted(static_cast<size_t>(panel.count * cols_));  // the panel's error against its best target
-    for (int64_t r = 0; r < panel.count; ++r) {
+  // Improves the panel's rows with all others fixed; returns by how much the objective fell. In the last round nobody
+  // asks again for the pull of rows up to this panel.
+  double refine_panel(int64_t first, bool last_round) {
+    start_panel(first);
+    std::vector<float> wanted(static_cast<size_t>(panel_.count * cols_));  // the panel's error against its best target
+    for (int64_t r = 0; r < panel_.count; ++r) {
       const float inverse = 1.0f / metric_at(first + r, first + r);
       for (int64_t col = 0; col < cols_; ++col) wanted[at(r, col)] = pull_[at(first + r, col)] * inverse;
     }
-    load(panel, wanted.data(), panel.error);
-    load(panel, codes_.data() + first * cols_, panel.code);
-    for (int64_t r = 0; r < panel.count; ++r) {
-      for (int64_t col = 0; col < cols_; ++col) {
-        const auto to = static_cast<size_t>(col * panel.rows + r);
-        panel.target[to] = panel.error[to] + lanes::dequantize(panel.code[to], scale_of(first + r, col));
+    load(wanted.data(), panel_.error);
+    load(codes_.data() + first * cols_, panel_.code);
+    for (int64_t col = 0; col < cols_; ++col) {
+      const float* scale = panel_.scale.data() + col / input_.group_size * panel_.rows;
+      for (int64_t r = 0; r < panel_.rows; ++r) {
+        const auto to = static_cast<size_t>(col * panel_.rows + r);
+        panel_.target[to] = panel_.error[to] + lanes::dequantize(panel_.code[to], scale[r]);
       }
     }
     const RefinePanel view{cols_,
-                           panel.rows,
+                           panel_.rows,
                            input_.group_size,
                            input_.num_bits,
-                           panel.target.data(),
-                           panel.scale.data(),
-                           panel.code.data(),
-                           panel.error.data()};
+                           panel_.target.data(),
+                           panel_.scale.data(),
+                           panel_.code.data(),
+                           panel_.error.data()};
     refine_round(view, prepared_, options_);
-    return accept_rows(panel);
+    return accept_rows(last_round);
   }
 
   // Row by row, what lowers the objective given the rows accepted before it. F(E - D) - F(E) for a change D of row r
   // is -2 (G E)_r H D^T + G_rr D H D^T.
-  double accept_rows(const Panel& panel) {
-    std::vector<float> change(static_cast<size_t>(panel.count * cols_)), through(change.size());
-    for (int64_t r = 0; r < panel.count; ++r) {
+  double accept_rows(bool last_round) {
+    const int64_t first = panel_.first, count = panel_.count;
+    std::vector<float> codes(static_cast<size_t>(count * cols_)), change(codes.size()), through(codes.size());
+    panel_to_rows(panel_.code.data(), cols_, count, panel_.rows, codes.data());
+    for (int64_t r = 0; r < count; ++r) {
       for (int64_t col = 0; col < cols_; ++col) {
-        const float now =
-            lanes::dequantize(panel.code[static_cast<size_t>(col * panel.rows + r)], new_scale(panel, r, col));
-        change[at(r, col)] = now - (target_[at(panel.first + r, col)] - error_[at(panel.first + r, col)]);
+        const float now = lanes::dequantize(codes[at(r, col)], new_scale(r, col));
+        change[at(r, col)] = now - (target_[at(first + r, col)] - error_[at(first + r, col)]);
       }
     }
-    times_hessian(change.data(), panel.count, through.data());
+    times_hessian(change.data(), count, through.data());
+    std::vector<float> pull(pull_.begin() + first * cols_, pull_.begin() + (first + count) * cols_);
     double fall = 0;
-    for (int64_t r = 0; r < panel.count; ++r) {
-      const int64_t row = panel.first + r;
+    for (int64_t r = 0; r < count; ++r) {
+      if (r % kRowsTogether == 0) catch_up(first, r, std::min(r + kRowsTogether, count), change, pull);
       double first_order = 0, second_order = 0;
       for (int64_t col = 0; col < cols_; ++col) {
-        first_order += static_cast<double>(pull_[at(row, col)]) * static_cast<double>(through[at(r, col)]);
-        second_order += static_cast<double>(change[at(r, col)]) * static_cast<double>(through[at(r, col)]);
+        const double d = change[at(r, col)];
+        const double damped = static_cast<double>(through[at(r, col)]) + static_cast<double>(damping(col)) * d;
+        first_order += static_cast<double>(pull[at(r, col)]) * damped;
+        second_order += d * damped;
       }
-      const double gain = 2 * first_order - static_cast<double>(metric_at(row, row)) * second_order;
+      const double gain = 2 * first_order - static_cast<double>(metric_at(first + r, first + r)) * second_order;
       if (!(gain > 0)) {
         std::fill_n(change.begin() + r * cols_, cols_, 0.0f);
         continue;
       }
       fall += gain;
-      take_row(panel, r);
-      for (int64_t i = panel.first; i < panel.first + panel.count; ++i) {
-        const float share = metric_at(i, row);
-        for (int64_t col = 0; col < cols_; ++col) pull_[at(i, col)] -= share * change[at(r, col)];
+      take_row(r, codes.data() + r * cols_);
+      for (int64_t i = r + 1; i < std::min(count, round_up(r + 1, kRowsTogether)); ++i) {
+        const float share = metric_at(first + i, first + r);
+        for (int64_t col = 0; col < cols_; ++col) pull[at(i, col)] -= share * change[at(r, col)];
       }
     }
-    update_pull_outside(panel, change);
+    const int64_t begin = last_round ? first + count : 0;
+    gemm(Transpose::kNo, Transpose::kNo, rows_ - begin, cols_, count, -1.0f,
+         metric_.metric.data() + begin * rows_ + first, rows_, change.data(), cols_, 1.0f, pull_.data() + begin * cols_,
+         cols_);
     return fall;
   }
 
-  float new_scale(const Panel& panel, int64_t r, int64_t col) const {
-    return panel.scale[static_cast<size_t>(col / input_.group_size * panel.rows + r)];
+  // pull of the panel's rows [begin, end) after the changes of its rows before them.
+  void catch_up(int64_t first, int64_t begin, int64_t end, const std::vector<float>& change,
+                std::vector<float>& pull) const {
+    if (begin == 0) return;
+    gemm(Transpose::kNo, Transpose::kNo, end - begin, cols_, begin, -1.0f,
+         metric_.metric.data() + (first + begin) * rows_ + first, rows_, change.data(), cols_, 1.0f,
+         pull.data() + begin * cols_, cols_);
   }
 
-  void take_row(const Panel& panel, int64_t r) {
+  float new_scale(int64_t r, int64_t col) const {
+    return panel_.scale[static_cast<size_t>(col / input_.group_size * panel_.rows + r)];
+  }
+
+  void take_row(int64_t r, const float* codes) {
+    const int64_t row = panel_.first + r;
     for (int64_t g = 0; g < groups_; ++g)
-      scale_[static_cast<size_t>((panel.first + r) * groups_ + g)] =
-          panel.scale[static_cast<size_t>(g * panel.rows + r)];
-    for (int64_t col = 0; col < cols_; ++col) set_code(panel, r, col);
-  }
-
-  // pull -= G[:, panel] change for the rows outside the panel.
-  void update_pull_outside(const Panel& panel, const std::vector<float>& change) {
-    const auto update = [&](int64_t begin, int64_t end) {
-      if (begin == end) return;
-      gemm(Transpose::kNo, Transpose::kNo, end - begin, cols_, panel.count, -1.0f,
-           metric_.metric.data() + begin * rows_ + panel.first, rows_, change.data(), cols_, 1.0f,
-           pull_.data() + begin * cols_, cols_);
-    };
-    update(0, panel.first);
-    update(panel.first + panel.count, rows_);
-  }
-
-  SolveResult result(std::span<const float> given, double before, int kept) const {
-    SolveResult result;
-    result.q = quantized();
-    result.damping_frac_used = prepared_.damping_frac_used;
-    result.fallback = prepared_.fallback;
-    result.fallback_reason = prepared_.fallback_reason;
-    result.dead_columns = prepared_.dead_columns;
-    result.refine_rounds_kept = kept;
-    result.objective_before_refine = before;
-    result.objective = objective_;
-    const double energy = weigh(gather_rows(given, metric_.order, cols_));
-    result.output_error = energy > 0 ? objective_ / energy : 0;
-    measure_errors(input_, prepared_, result);
-    return result;
+      scale_[static_cast<size_t>(row * groups_ + g)] = panel_.scale[static_cast<size_t>(g * panel_.rows + r)];
+    std::copy_n(codes, cols_, codes_.begin() + row * cols_);
+    set_error(row);
   }
 
   QuantizedMatrix quantized() const {
@@ -322,7 +350,7 @@ class TwoSidedSolver {
   // All [rows, cols] (scale: [rows, groups]), rows in processing order.
   std::vector<float> target_, codes_, scale_, error_;
   std::vector<float> pull_;  // G E
-  double objective_ = 0;
+  Panel panel_;              // under work
 };
 
 }  // namespace

@@ -1,0 +1,9 @@
+#include "quantize/lane_kernels_impl.h"
+
+namespace trefoil {
+
+LaneKernels lane_kernels_avx512() {
+  return {sweep_block, search_grid};
+}
+
+}  // namespace trefoil
