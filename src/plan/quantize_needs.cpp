@@ -12,7 +12,7 @@ constexpr uint64_t kF32 = 4;
 constexpr uint64_t kMiB = 1ull << 20;
 
 // Program, libraries and buffers that every run has; a thread's share of them.
-constexpr uint64_t kProgramBytes = 40 * kMiB;
+constexpr uint64_t kProgramBytes = 56 * kMiB;
 constexpr uint64_t kThreadBytes = 24 * kMiB;
 // Names, shapes and places of a source tensor, in the checkpoint, the shard plans and the staged shards.
 constexpr uint64_t kTensorBytes = 1200;
@@ -21,10 +21,11 @@ uint64_t small_weights(const ModelConfig& config);
 
 // The most tokens of an expert that are in memory at a time (src/quantize/expert_job.cpp).
 constexpr uint64_t kExpertTokens = 4096;
-// Square matrices of an expert's input width alive at once, f32: Hessian, cross moment, factor, inverse.
+// What an expert holds at its worst moment, measured at Kimi-K3's widths (docs/quantization.md, "Cost"): square matrices of
+// its wider input width (Hessian, cross moment, factor, inverse), and matrices of latent x inner (weights as they were, as
+// targets, as solved), f32.
 constexpr uint64_t kSquares = 4;
-// Copies of an expert's weights alive at once, f32: the original, its target, the solved one.
-constexpr uint64_t kWeightCopies = 3;
+constexpr uint64_t kWeightMatrices = 8;
 constexpr int64_t kMostUnitTokens = 8192;
 constexpr int64_t kMostSweepTokens = int64_t{1} << 16;  // a unit that is worth losing when it is killed
 constexpr int64_t kLeastExpertsPerUnit = 8;
@@ -96,11 +97,13 @@ uint64_t QuantizeCut::peak_bytes() const {
 
 uint64_t expert_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
   const uint64_t latent = u(config.routed_expert_hidden_size), inner = u(config.moe_intermediate_size);
-  const uint64_t weights = 3 * latent * inner * kF32;
-  if (!needs.is_calibrated) return 2 * weights;
+  const uint64_t matrix = latent * inner * kF32;
+  if (!needs.is_calibrated) return 6 * matrix;
   const uint64_t wide = std::max(latent, inner);
-  const uint64_t tokens = std::min(kExpertTokens, u(needs.tokens()));
-  return kSquares * wide * wide * kF32 + kWeightCopies * weights + tokens * (2 * latent + 3 * inner) * kF32;
+  // Twice an even share: routing is not even, and a block of tokens is a small part of an expert.
+  const uint64_t share = 2 * u(needs.tokens()) * u(config.num_experts_per_token) / u(config.num_experts);
+  const uint64_t tokens = std::min({kExpertTokens, u(needs.tokens()), share});
+  return kSquares * wide * wide * kF32 + kWeightMatrices * matrix + tokens * (2 * latent + 3 * inner) * kF32;
 }
 
 uint64_t cut_bytes(const ModelConfig& config, const QuantizeNeeds& needs, int64_t unit_rows, int64_t sweep_rows) {
