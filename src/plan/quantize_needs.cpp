@@ -21,11 +21,15 @@ uint64_t small_weights(const ModelConfig& config);
 
 // The most tokens of an expert that are in memory at a time (src/quantize/expert_job.cpp).
 constexpr uint64_t kExpertTokens = 4096;
-// What an expert holds at its worst moment, measured at Kimi-K3's widths (docs/quantization.md, "Cost"): square matrices of
-// its wider input width (Hessian, cross moment, factor, inverse), and matrices of latent x inner (weights as they were, as
-// targets, as solved), f32.
-constexpr uint64_t kSquares = 4;
-constexpr uint64_t kWeightMatrices = 8;
+// What an expert holds at its worst moment, f32, measured at Kimi-K3's widths (docs/quantization.md, "Cost"): square
+// matrices of its wider input width (Hessian, cross moment, factor, inverse), and matrices of latent x inner (weights as
+// they were, as targets, as solved).
+struct ExpertMatrices {
+  double squares = 0;
+  double weights = 0;
+};
+constexpr ExpertMatrices kTrefoilExpert{4, 8};
+constexpr ExpertMatrices kStockExpert{3, 3.25};
 constexpr int64_t kMostUnitTokens = 8192;
 constexpr int64_t kMostSweepTokens = int64_t{1} << 16;  // a unit that is worth losing when it is killed
 constexpr int64_t kLeastExpertsPerUnit = 8;
@@ -86,7 +90,7 @@ uint64_t base_of(const ModelConfig& config, const QuantizeNeeds& needs) {
 uint64_t experts_shared_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
   if (!needs.is_calibrated) return 0;
   const uint64_t latent = u(config.routed_expert_hidden_size);
-  return 3 * latent * latent * kF32 + u(needs.tokens()) * 8;
+  return (needs.is_trefoil ? 3 * latent * latent * kF32 : 0) + u(needs.tokens()) * 8;
 }
 
 }  // namespace
@@ -103,7 +107,10 @@ uint64_t expert_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
   // Twice an even share: routing is not even, and a block of tokens is a small part of an expert.
   const uint64_t share = 2 * u(needs.tokens()) * u(config.num_experts_per_token) / u(config.num_experts);
   const uint64_t tokens = std::min({kExpertTokens, u(needs.tokens()), share});
-  return kSquares * wide * wide * kF32 + kWeightMatrices * matrix + tokens * (2 * latent + 3 * inner) * kF32;
+  const ExpertMatrices& held = needs.is_trefoil ? kTrefoilExpert : kStockExpert;
+  const double matrices =
+      held.squares * static_cast<double>(wide * wide * kF32) + held.weights * static_cast<double>(matrix);
+  return static_cast<uint64_t>(matrices) + tokens * (2 * latent + 3 * inner) * kF32;
 }
 
 uint64_t cut_bytes(const ModelConfig& config, const QuantizeNeeds& needs, int64_t unit_rows, int64_t sweep_rows) {

@@ -15,6 +15,7 @@ struct QuantizeNeeds {
   int64_t row_length = 0;  // tokens
   int64_t threads = 1;
   bool is_calibrated = true;        // false: kRtn
+  bool is_trefoil = true;           // false: kStock
   bool has_original_stream = true;  // the mismatch target
   bool stores_bf16 = true;          // activations on disk
   uint64_t budget_bytes = 0;        // most memory; 0: no limit

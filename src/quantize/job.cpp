@@ -60,6 +60,7 @@ class QuantizeJob {
     QuantizeSummary summary = summarize(report_);
     summary.markdown =
         is_finished_by_other_ ? "another process finishes the output and reports\n" : report_markdown(report_);
+    if (!is_finished_by_other_ && !options_.dry_run) summary.markdown += resources_markdown(report_);
     return summary;
   }
 
@@ -154,6 +155,7 @@ class QuantizeJob {
     needs.row_length = report_.calibration.row_length;
     needs.threads = threads_;
     needs.is_calibrated = options_.recipe != QuantizeRecipe::kRtn;
+    needs.is_trefoil = options_.recipe == QuantizeRecipe::kTrefoil;
     needs.has_original_stream = options_.recipe == QuantizeRecipe::kTrefoil && options_.tuning.target_alpha > 0;
     needs.stores_bf16 = options_.numerics == Numerics::kBf16;
     needs.budget_bytes = options_.memory_bytes != 0 ? options_.memory_bytes : read_machine_memory().limit_bytes();

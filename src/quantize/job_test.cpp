@@ -337,6 +337,18 @@ TEST(Quantize, ReportAccountsForEveryTokenAndMatrix) {
       << "paths of this machine";
 }
 
+TEST(Quantize, ScratchIsWhatWasPlanned) {
+  TempDir temp;
+  for (const QuantizeRecipe recipe : {QuantizeRecipe::kStock, QuantizeRecipe::kTrefoil}) {
+    const QuantizeOptions options = options_for(temp.path() / to_string(recipe), recipe, 16, 256);
+    quantize(options);
+    const json resources = report_of(options.output).at("resources");
+    const double planned = resources.at("planned_scratch_bytes"), used = resources.at("peak_scratch_bytes");
+    EXPECT_NEAR(used, planned, 0.05 * planned) << to_string(recipe);
+    EXPECT_GT(resources.at("peak_memory_bytes"), 10'000'000);
+  }
+}
+
 TEST(Quantize, ExpertsWithoutTokensGetADeclaredFallback) {
   TempDir temp;
   for (const QuantizeRecipe recipe : {QuantizeRecipe::kStock, QuantizeRecipe::kTrefoil}) {

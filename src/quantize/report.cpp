@@ -140,6 +140,13 @@ Json layer_json(const LayerRecord& layer, int64_t columns) {
           {"matrices", std::move(matrices)}};
 }
 
+Json resources_json(const QuantizeReport& report) {
+  return {{"planned_memory_bytes", report.planned_memory_bytes},
+          {"peak_memory_bytes", report.peak_memory_bytes},
+          {"planned_scratch_bytes", report.planned_scratch_bytes},
+          {"peak_scratch_bytes", report.peak_scratch_bytes}};
+}
+
 Json totals_json(const QuantizeReport& report, const QuantizeSummary& summary) {
   std::map<std::string, int64_t> by_reason;
   for (const LayerRecord& layer : report.layers) {
@@ -215,10 +222,15 @@ QuantizeSummary summarize(const QuantizeReport& report) {
 std::string report_json(const QuantizeReport& report) {
   Json layers = Json::array();
   for (const LayerRecord& layer : report.layers) layers.push_back(layer_json(layer, report.latent));
-  Json json = {{"what", "trefoil quantization report"},        {"report_version", 1},
-               {"partial", report.options.layers.has_value()}, {"environment", environment_json(report.environment)},
-               {"settings", settings_json(report.options)},    {"totals", totals_json(report, summarize(report))},
-               {"source", source_json(report.source)},         {"layers", std::move(layers)}};
+  Json json = {{"what", "trefoil quantization report"},
+               {"report_version", 1},
+               {"partial", report.options.layers.has_value()},
+               {"environment", environment_json(report.environment)},
+               {"settings", settings_json(report.options)},
+               {"totals", totals_json(report, summarize(report))},
+               {"source", source_json(report.source)},
+               {"resources", resources_json(report)},
+               {"layers", std::move(layers)}};
   if (report.options.recipe != QuantizeRecipe::kRtn) {
     json["calibration"] = calibration_json(report.calibration);
     json["calibration"]["token_ids"] = report.calibration.rows;

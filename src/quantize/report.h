@@ -91,6 +91,8 @@ QuantizeSummary summarize(const QuantizeReport& report);
 std::string report_json(const QuantizeReport& report);
 // A few tables for people: settings, calibration, errors by kind, thin experts, fallbacks.
 std::string report_markdown(const QuantizeReport& report);
+// Planned against used, for the person who ran the job: it differs from run to run and is in no file but the report.
+std::string resources_markdown(const QuantizeReport& report);
 // The same with front matter and how to check the files.
 std::string model_card(const QuantizeReport& report);
 

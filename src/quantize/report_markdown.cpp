@@ -65,6 +65,17 @@ std::string fallback_list(const QuantizeReport& report) {
 
 }  // namespace
 
+std::string resources_markdown(const QuantizeReport& report) {
+  std::string table = "\n| resource | planned | used |\n|---|---|---|\n";
+  const auto line = [&](std::string_view name, uint64_t planned, uint64_t used) {
+    table += fmt::format("| {} | {} | {} |\n", name, format_gb(planned), format_gb(used));
+  };
+  line("memory, at most", report.planned_memory_bytes, report.peak_memory_bytes);
+  if (report.options.recipe != QuantizeRecipe::kRtn)
+    line("scratch on disk, at most", report.planned_scratch_bytes, report.peak_scratch_bytes);
+  return table;
+}
+
 std::string report_markdown(const QuantizeReport& report) {
   const QuantizeSummary summary = summarize(report);
   const bool is_calibrated = report.options.recipe != QuantizeRecipe::kRtn;
