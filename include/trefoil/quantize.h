@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -99,6 +100,16 @@ struct QuantizeOptions {
   std::filesystem::path work_dir;
   // Several processes, started with the same options, do one job: each joins those at work in the output folder.
   bool join = false;
+  // This process's place among those that a launcher started together (trefoil/mpi_rank.h), all with `join`: where it
+  // begins in every step. Rank 0 finishes the output and notes what concerns all.
+  struct Place {
+    int rank = 0;  // [0, size)
+    int size = 1;
+  };
+  Place place;
+  // Returns once every rank has called it; empty where nobody is waited for. Called once, when this process has taken
+  // its place in the job and before it works, so that no rank comes to an output that the others have finished.
+  std::function<void()> meet;
   // Refuse to start anew: there must be an interrupted run to go on with.
   bool resume = false;
   // Replace an output this program wrote, or an interrupted run with other settings. Without it a folder that is not empty is refused; with it too, if it holds

@@ -5,9 +5,11 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "trefoil/error.h"
+#include "trefoil/mpi_rank.h"
 #include "trefoil/progress.h"
 
 namespace trefoil::cli {
@@ -24,6 +26,7 @@ struct Context {
   std::string progress_mode = "auto";
   std::atomic<bool> stop{false};           // set by SIGINT and SIGTERM
   std::unique_ptr<ProgressSink> progress;  // draws on stderr
+  std::optional<MpiRank> mpi;              // set by a command that is one of several ranks
   std::function<int()> run;                // set by the chosen command
 
   // `threads`, or the number of usable CPUs.
@@ -53,6 +56,8 @@ void add_version(CLI::App& program, Context& context);
 void print(std::string_view text);
 // One line to stderr.
 void complain(std::string_view text);
+// From here on every complaint says that it is `who`'s.
+void complain_as(std::string who);
 
 // A sink that draws on stderr: one redrawn line on a terminal, a line every few seconds otherwise, JSON lines, or nothing.
 std::unique_ptr<ProgressSink> make_progress(const std::string& mode);

@@ -22,6 +22,7 @@ constexpr AddCommand kCommands[] = {add_inspect, add_plan,     add_quantize,   a
 
 std::atomic<bool>* stop_flag = nullptr;
 volatile std::sig_atomic_t last_signal = 0;
+std::string speaker = "trefoil";
 
 // The first signal asks the running command to stop cleanly, the second one ends the program at once.
 extern "C" void on_signal(int signal) {
@@ -115,7 +116,11 @@ void complain(std::string_view text) {
     else
       line += c;
   }
-  std::fprintf(stderr, "trefoil: %s\n", line.c_str());
+  std::fprintf(stderr, "%s: %s\n", speaker.c_str(), line.c_str());
+}
+
+void complain_as(std::string who) {
+  speaker = "trefoil: " + std::move(who);
 }
 
 }  // namespace trefoil::cli
@@ -142,5 +147,6 @@ int main(int argc, char** argv) {
     if (code != 0) return kUsage;
     return std::fflush(stdout) == 0 && std::cout.flush() ? kOk : kResources;
   }
-  return run_command(context);
+  const int code = run_command(context);
+  return context.mpi ? context.mpi->leave(code) : code;
 }

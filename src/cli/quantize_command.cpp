@@ -13,6 +13,7 @@ struct QuantizeArguments {
   std::string layers;
   std::string memory;
   std::vector<std::string> calibration;  // FILE or FILE=WEIGHT
+  std::string mpi;
   QuantizeOptions options;
 };
 
@@ -72,6 +73,32 @@ void add_recipe_options(CLI::App& command, QuantizeOptions& o) {
                    "stock: no error compensation on zero weights, as published");
 }
 
+// Rank 0 draws the progress of all, which the ledger gives it. A note says whose it is.
+class RankProgress : public ProgressSink {
+ public:
+  RankProgress(std::unique_ptr<ProgressSink> inner, const MpiRank& rank)
+      : inner_(std::move(inner)), is_first_(rank.rank() == 0), name_(rank.name()) {}
+
+  void update(std::string_view stage, int64_t done, int64_t total) override {
+    if (is_first_) inner_->update(stage, done, total);
+  }
+  void note(std::string_view message) override { inner_->note(fmt::format("{}: {}", name_, message)); }
+
+ private:
+  std::unique_ptr<ProgressSink> inner_;
+  bool is_first_;
+  std::string name_;
+};
+
+void join_ranks(const std::string& mpi, Context& context, QuantizeOptions& o) {
+  const MpiRank& rank = context.mpi.emplace(MpiRank::join(mpi));
+  complain_as(rank.name());
+  context.progress = std::make_unique<RankProgress>(std::move(context.progress), rank);
+  o.join = true;
+  o.place = {rank.rank(), rank.size()};
+  o.meet = [&rank] { rank.barrier(); };
+}
+
 int run_quantize(Context& context, QuantizeArguments& arguments) {
   QuantizeOptions& o = arguments.options;
   o.source = resolve_model(arguments.model);
@@ -86,9 +113,10 @@ int run_quantize(Context& context, QuantizeArguments& arguments) {
   if (!arguments.memory.empty()) o.memory_bytes = parse_size(arguments.memory);
   if (!arguments.memory.empty() && o.memory_bytes == 0)
     throw Error(ErrorCode::kInvalidArgument, "--memory " + arguments.memory + ": nothing can run in that");
+  if (!arguments.mpi.empty()) join_ranks(arguments.mpi, context, o);
   try {
     const QuantizeSummary summary = quantize(o, context.progress.get());
-    print(summary.markdown);
+    if (o.place.rank == 0) print(summary.markdown);
     return kOk;
   } catch (const Error& stopped) {
     if (stopped.code() != ErrorCode::kCancelled) throw;
@@ -123,6 +151,10 @@ void add_quantize(CLI::App& program, Context& context) {
   command->add_option("--memory", arguments->memory, "most memory to use, as 64GiB (default: what the machine gives)");
   command->add_option("--work-dir", o.work_dir, "where activations lie meanwhile (default: in the output folder)");
   command->add_flag("--join", o.join, "work beside the processes that were started with the same command");
+  command
+      ->add_option("--mpi", arguments->mpi,
+                   "join as the ranks that mpirun started: auto (by the launcher), openmpi or mpich")
+      ->check(CLI::IsMember({"auto", "openmpi", "mpich"}));
   command->add_flag("--resume", o.resume, "refuse to begin anew; an interrupted run is always gone on with");
   command->add_flag("--dry-run", o.dry_run, "check everything and say what would be written, write nothing");
   command->add_flag("--overwrite", o.overwrite,

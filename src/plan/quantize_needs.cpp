@@ -145,7 +145,8 @@ QuantizeCut cut_quantize(const ModelConfig& config, const QuantizeNeeds& needs) 
   cut.experts_bytes = shared + u(cut.experts_at_once) * expert;
   if (!needs.is_calibrated) return cut;
   // A unit of attention takes no more than the experts do anyway, unless a single row does.
-  while (cut.unit_rows < needs.rows && (cut.unit_rows + 1) * needs.row_length <= kMostUnitTokens &&
+  const int64_t share = (needs.rows + needs.processes - 1) / needs.processes;
+  while (cut.unit_rows < share && (cut.unit_rows + 1) * needs.row_length <= kMostUnitTokens &&
          attention_unit_bytes(config, u(cut.unit_rows + 1), u(cut.unit_rows + 1) * length) <= room) {
     ++cut.unit_rows;
   }
@@ -154,7 +155,7 @@ QuantizeCut cut_quantize(const ModelConfig& config, const QuantizeNeeds& needs) 
     return sweep_unit_bytes(config, u(rows) * length, u(cut.unit_rows), u(cut.unit_rows) * length);
   };
   while (cut.unit_rows > 1 && sweep(cut.unit_rows) > room) cut.sweep_rows = --cut.unit_rows;
-  while (cut.sweep_rows < needs.rows && (cut.sweep_rows + cut.unit_rows) * needs.row_length <= kMostSweepTokens &&
+  while (cut.sweep_rows < share && (cut.sweep_rows + cut.unit_rows) * needs.row_length <= kMostSweepTokens &&
          sweep(cut.sweep_rows + cut.unit_rows) <= room) {
     cut.sweep_rows += cut.unit_rows;
   }

@@ -21,6 +21,7 @@ struct QuantizeNeeds {
   uint64_t budget_bytes = 0;        // most memory; 0: no limit
   uint64_t num_tensors = 0;         // of the source: the index in memory
   int64_t end_layer = -1;           // layers [0, end_layer) are walked through; -1: all
+  int64_t processes = 1;            // known to share the job: units of rows are cut so that each gets some
 
   int64_t tokens() const { return rows * row_length; }
 };

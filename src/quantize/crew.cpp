@@ -29,10 +29,11 @@ std::string holder_of(const fs::path& claim) {
 
 }  // namespace
 
-std::string this_process() {
+std::string this_process(const QuantizeOptions::Place& place) {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
-  return fmt::format("{}, process {}", host.data(), ::getpid());
+  const std::string process = fmt::format("{}, process {}", host.data(), ::getpid());
+  return place.size > 1 ? fmt::format("{}, rank {} of {}", process, place.rank, place.size) : process;
 }
 
 void Crew::run(std::string_view stage, const std::vector<Unit>& units) {
@@ -49,9 +50,11 @@ void Crew::run_alone(std::string_view stage, const std::vector<Unit>& units) {
 
 void Crew::run_shared(std::string_view stage, const std::vector<Unit>& units) {
   const auto total = static_cast<int64_t>(units.size());
+  const int64_t first = total * options_.place.rank / options_.place.size;
   while (true) {
     bool is_missing = false, has_worked = false;
-    for (const Unit& unit : units) {
+    for (int64_t i = 0; i < total; ++i) {
+      const Unit& unit = units[static_cast<size_t>((first + i) % total)];
       if (ledger_.is_done(unit.name)) continue;
       is_missing = true;
       stop_if_asked();
@@ -67,10 +70,11 @@ void Crew::run_shared(std::string_view stage, const std::vector<Unit>& units) {
 bool Crew::claim_and_work(const Unit& unit) {
   const fs::path claim = ledger_.folder() / (unit.name + ".claim");
   const std::string before = holder_of(claim);
-  const auto held = FileLock::acquire(claim, FileLock::Mode::kExclusive, this_process());
+  const std::string self = this_process(options_.place);
+  const auto held = FileLock::acquire(claim, FileLock::Mode::kExclusive, self);
   if (!held) return false;
   if (ledger_.is_done(unit.name)) return true;
-  if (!before.empty() && before != this_process())
+  if (!before.empty() && before != self)
     progress_.note(fmt::format("{}: {} is gone without finishing it; done again here", unit.name, before));
   work(unit);
   return true;

@@ -1,6 +1,7 @@
 // Who does which unit of a step. Alone, a process does all that the ledger does not have. Several processes that share
 // the work folder claim units one by one: a claim is a lock on a file, which the system drops when its holder ends,
-// however it ends, so a dead process is noticed at once, named, and its unit done by another.
+// however it ends, so a dead process is noticed at once, named, and its unit done by another. Processes that know their
+// rank begin each step at different units and so seldom want the same one; what is left at the end anyone takes.
 #pragma once
 
 #include <atomic>
@@ -11,6 +12,7 @@
 
 #include "quantize/ledger.h"
 #include "trefoil/progress.h"
+#include "trefoil/quantize.h"
 
 namespace trefoil {
 
@@ -24,6 +26,7 @@ class Crew {
   struct Options {
     bool is_shared = false;                   // other processes may be at work in the same folder
     const std::atomic<bool>* stop = nullptr;  // may be null
+    QuantizeOptions::Place place = {};        // rank r of n begins at unit r/n of a step
   };
 
   Crew(Ledger& ledger, const Options& options, ProgressSink& progress)
@@ -49,7 +52,7 @@ class Crew {
   double busy_seconds_ = 0;
 };
 
-// "host name, process 1234", for claims and messages.
-std::string this_process();
+// "host name, process 1234", with ", rank 1 of 3" where there are several. For claims and messages.
+std::string this_process(const QuantizeOptions::Place& place);
 
 }  // namespace trefoil

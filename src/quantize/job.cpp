@@ -146,7 +146,8 @@ class QuantizeJob {
     report_.inner = config_.moe_intermediate_size;
     if (options_.recipe == QuantizeRecipe::kRtn) return;
     progress_.update("reading calibration text", 0, 0);
-    report_.calibration = load_calibration(options_, config_, progress_);
+    ProgressSink silent;  // rank 0 speaks for all
+    report_.calibration = load_calibration(options_, config_, options_.place.rank == 0 ? progress_ : silent);
   }
 
   QuantizeNeeds needs() const {
@@ -161,6 +162,7 @@ class QuantizeJob {
     needs.budget_bytes = options_.memory_bytes != 0 ? options_.memory_bytes : read_machine_memory().limit_bytes();
     needs.num_tensors = source_->tensors().size();
     needs.end_layer = layers_.back().layer + 1;
+    needs.processes = options_.place.size;
     return needs;
   }
 
@@ -212,9 +214,9 @@ class QuantizeJob {
     const bool has_earlier_work = output.has_job();
     std::optional<JobFolder> job;
     try {
-      job.emplace(
-          output, identity_of(report_), grain,
-          JobFolder::Options{options_.join, options_.overwrite, options_.resume, options_.work_dir, options_.stop});
+      job.emplace(output, identity_of(report_), grain,
+                  JobFolder::Options{options_.join, options_.overwrite, options_.resume, options_.work_dir,
+                                     options_.stop, this_process(options_.place)});
       check_grain(job->grain());
       Ledger ledger(job->ledger_folder(), job->digest());
       do_job(output, *job, ledger);
@@ -238,8 +240,10 @@ class QuantizeJob {
     if (!output.is_publishing()) {
       ThreadPool pool(threads_);
       make_shards(output, job, ledger, pool);
+    } else {
+      let_others_in(job);
     }
-    const std::optional<FileLock> finishing = job.claim_finish();
+    const std::optional<FileLock> finishing = options_.place.rank == 0 ? job.claim_finish() : std::nullopt;
     if (!finishing) {
       is_finished_by_other_ = true;
       return;
@@ -251,9 +255,15 @@ class QuantizeJob {
     output.publish(last_file());
   }
 
+  void let_others_in(JobFolder& job) const {
+    if (!options_.join) return;
+    job.share();
+    if (options_.meet) options_.meet();
+  }
+
   void make_shards(OutputFolder& output, JobFolder& job, Ledger& ledger, ThreadPool& pool) {
     StagedShards shards(*source_, plans_, encoding_of(options_), output.staging());
-    Crew crew(ledger, {options_.join, options_.stop}, progress_);
+    Crew crew(ledger, {options_.join, options_.stop, options_.place}, progress_);
     std::optional<ActivationStore> activations;
     if (options_.recipe != QuantizeRecipe::kRtn) {
       activations.emplace(job.activation_folder(), config_, options_.numerics, report_.calibration.num_tokens(),
@@ -273,7 +283,7 @@ class QuantizeJob {
                             pool,
                             progress_};
     if (job.needs_audit()) audit_walk(inputs);
-    if (options_.join) job.share();
+    let_others_in(job);
     report_.peak_scratch_bytes = walk(inputs);
     crew.run("unchanged tensors", copy_units(shards));
   }

@@ -107,7 +107,11 @@ JobFolder::JobFolder(OutputFolder& output, const JobIdentity& identity, const Wo
     take_over_activations(identity);
     return;
   }
-  if (!options.overwrite || !is_alone_) {
+  if (!is_alone_) {
+    fail(ErrorCode::kInvalidArgument, "output {}: the processes at work on it have {}", output.folder().string(),
+         differs);
+  }
+  if (!options.overwrite) {
     fail(ErrorCode::kInvalidArgument, "output {}: it holds an interrupted run with {}; --overwrite starts again",
          output.folder().string(), differs);
   }
@@ -154,7 +158,7 @@ bool JobFolder::holds_token(const fs::path& activations) const {
 void JobFolder::take_lock(const Options& options) {
   const fs::path file = folder_ / "lock";
   while (true) {
-    lock_ = FileLock::acquire(file, FileLock::Mode::kExclusive, this_process());
+    lock_ = FileLock::acquire(file, FileLock::Mode::kExclusive, options.holder);
     is_alone_ = lock_.has_value();
     if (lock_ && options.is_shared && !lock_->is_real())
       fail(ErrorCode::kUnsupported, "{}: this file system has no locks, so processes cannot join", file.string());

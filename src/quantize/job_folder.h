@@ -34,6 +34,7 @@ class JobFolder {
     bool resume = false;                      // there must be an interrupted run
     fs::path work_dir;                        // of the activations; empty: inside the staging folder
     const std::atomic<bool>* stop = nullptr;  // ends the wait for another process's audit; may be null
+    std::string holder;                       // this process, as others are told of it
   };
 
   // Takes the lock and finds out what is there: nothing, the same job, or another one. Error(kInvalidArgument) naming

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <map>
 #include <thread>
 
 #include "base/error.h"
@@ -118,6 +119,36 @@ TEST(Crew, SeveralShareTheUnitsOfAStep) {
   work();
   other.join();
   EXPECT_EQ(runs, 20);
+}
+
+TEST(Crew, RanksBeginAtTheirOwnShareAndHelpWithTheRest) {
+  for (const auto& [rank, order] : std::map<int, std::string>{{0, "abcdef"}, {1, "cdefab"}, {2, "efabcd"}}) {
+    TempDir temp;
+    Ledger ledger(temp.path(), "job");
+    ProgressSink silent;
+    std::string done;
+    std::vector<Unit> units;
+    for (const char name : std::string("abcdef"))
+      units.push_back({std::string(1, name), [&done, name] { return done += name, UnitRecord(); }});
+    Crew crew(ledger, {.is_shared = true, .place = {rank, 3}}, silent);
+    crew.run("step", units);
+    EXPECT_EQ(done, order) << "rank " << rank;
+  }
+}
+
+TEST(Crew, ADeadRankIsNamed) {
+  class Notes : public ProgressSink {
+   public:
+    void note(std::string_view message) override { text += message; }
+    std::string text;
+  };
+  TempDir temp;
+  Ledger ledger(temp.path(), "job");
+  Notes notes;
+  testing::write_text(temp.path() / "a.claim", this_process({2, 3}));  // nobody holds its lock
+  Crew crew(ledger, {.is_shared = true, .place = {0, 3}}, notes);
+  crew.run("step", {{"a", [] { return UnitRecord(); }}});
+  EXPECT_THAT(notes.text, ::testing::HasSubstr("rank 2 of 3 is gone without finishing it"));
 }
 
 TEST(Crew, StopsBetweenUnits) {

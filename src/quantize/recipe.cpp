@@ -34,6 +34,9 @@ void check_numbers(const QuantizeOptions& options) {
   require(options.dampening_frac > 0 && options.dampening_frac < 1,
           fmt::format("dampening_frac {}: must lie between 0 and 1", options.dampening_frac));
   require(options.threads >= 0, fmt::format("threads {}: 0 (all) or more", options.threads));
+  const QuantizeOptions::Place& place = options.place;
+  require(0 <= place.rank && place.rank < place.size && (place.size == 1 || options.join),
+          fmt::format("rank {} of {}: expected 0 to size - 1, and join", place.rank, place.size));
   if (options.layers) {
     require(
         options.layers->begin >= 0 && options.layers->begin < options.layers->end,

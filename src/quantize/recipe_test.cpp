@@ -36,6 +36,14 @@ TEST(Recipe, EveryRefusalNamesTheOption) {
       {"actorder group", [](auto& o) { o.actorder = "group"; }},
       {"actorder (empty)", [](auto& o) { o.actorder.clear(); }},
       {"num_bits 5", [](auto& o) { o.num_bits = 5; }},
+      {"rank 3 of 3",
+       [](auto& o) {
+         o.join = true, o.place = {3, 3};
+       }},
+      {"rank 1 of 2",
+       [](auto& o) {
+         o.place = {1, 2};
+       }},
       {"group_size 0", [](auto& o) { o.group_size = 0; }},
       {"num_calibration_samples 0", [](auto& o) { o.num_calibration_samples = 0; }},
       {"max_seq_length -1", [](auto& o) { o.max_seq_length = -1; }},

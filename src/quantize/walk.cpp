@@ -305,6 +305,7 @@ class CalibratedWalk {
   }
 
   void note_missing_tokens(int64_t layer, const std::vector<Unit>& units) {
+    if (in_.options.place.rank != 0) return;
     int64_t experts = 0, missing = 0;
     for (const Unit& unit : units) {
       const std::optional<UnitRecord> record = in_.ledger.find(unit.name);
