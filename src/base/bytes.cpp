@@ -76,6 +76,18 @@ std::string format_gib(uint64_t bytes) {
   return scaled(bytes, 1024.0, {"B", "KiB", "MiB", "GiB", "TiB", "PiB"});
 }
 
+std::string format_duration(double seconds) {
+  constexpr int64_t kMinute = 60, kHour = 60 * kMinute, kDay = 24 * kHour;
+  constexpr double kMost = 1e15;
+  const int64_t whole = seconds > 0 ? std::llround(std::min(seconds, kMost)) : 0;
+  if (whole < 2 * kMinute) return fmt::format("{} s", whole);
+  const int64_t minutes = (whole + kMinute / 2) / kMinute;
+  if (minutes < 60) return fmt::format("{} min", minutes);
+  if (minutes < kDay / kMinute) return fmt::format("{} h {} min", minutes / 60, minutes % 60);
+  const int64_t hours = (whole + kHour / 2) / kHour;
+  return fmt::format("{} d {} h", hours / 24, hours % 24);
+}
+
 std::string format_count(uint64_t value) {
   std::string digits = std::to_string(value);
   for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3)

@@ -1,4 +1,4 @@
-// Little-endian loads and stores, overflow-checked size arithmetic, and sizes as people write them ("64GiB").
+// Little-endian loads and stores, overflow-checked size arithmetic, and numbers as people write them ("64GiB").
 #pragma once
 
 #include <bit>
@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "trefoil/size.h"  // parse_size
+#include "trefoil/size.h"  // parse_size, format_gb, format_gib, format_duration
 
 namespace trefoil {
 
@@ -46,10 +46,6 @@ constexpr int64_t round_up(int64_t a, int64_t multiple) {
   return ceil_div(a, multiple) * multiple;
 }
 
-// 1220517721088 -> "1.22 TB" (decimal units, three digits), used for disk and transfer.
-std::string format_gb(uint64_t bytes);
-// 6442450944 -> "6.00 GiB" (binary units), used for memory.
-std::string format_gib(uint64_t bytes);
 // 497220 -> "497,220".
 std::string format_count(uint64_t value);
 

@@ -1,6 +1,7 @@
 #include "base/bytes.h"
 
 #include <gtest/gtest.h>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -26,6 +27,19 @@ TEST(Size, IsWrittenWithThreeDigits) {
   EXPECT_EQ(format_gib(6442450944ull), "6.00 GiB");
   EXPECT_EQ(format_count(497220), "497,220");
   EXPECT_EQ(format_count(12), "12");
+}
+
+TEST(Duration, IsWrittenInItsTwoLargestUnits) {
+  EXPECT_EQ(format_duration(0.4), "0 s");
+  EXPECT_EQ(format_duration(119.4), "119 s");
+  EXPECT_EQ(format_duration(120), "2 min");
+  EXPECT_EQ(format_duration(59.6 * 60), "1 h 0 min");
+  EXPECT_EQ(format_duration(3 * 3600 + 20 * 60 + 29), "3 h 20 min");
+  EXPECT_EQ(format_duration(86400 - 20), "1 d 0 h");
+  EXPECT_EQ(format_duration(52 * 3600.0), "2 d 4 h");
+  EXPECT_EQ(format_duration(-1), "0 s");
+  EXPECT_EQ(format_duration(std::nan("")), "0 s");
+  EXPECT_EQ(format_duration(HUGE_VAL), "11574074074 d 2 h");
 }
 
 TEST(SizeArithmetic, ReportsOverflow) {

@@ -12,9 +12,7 @@
 namespace trefoil {
 namespace {
 
-constexpr std::string_view kStagingName = ".trefoil-partial";
 constexpr std::string_view kDoneName = ".trefoil-partial-done";  // a staging folder that is being removed
-constexpr std::string_view kPublishMark = "publishing";          // in the staging folder
 // A folder that holds one of these was written here.
 constexpr std::array<std::string_view, 3> kOurMarks = {"quantization_report.json", "recode.json", "synthetic.json"};
 constexpr std::string_view kIndexName = "model.safetensors.index.json";

@@ -19,6 +19,10 @@
 
 namespace trefoil {
 
+// Inside the output folder; and inside that, a file that is there once every file is made.
+inline constexpr std::string_view kStagingName = ".trefoil-partial";
+inline constexpr std::string_view kPublishMark = "publishing";
+
 class OutputFolder {
  public:
   // `files` are the names (relative paths for files in folders) that publish() will bring. `source` is what the output

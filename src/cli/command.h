@@ -43,6 +43,7 @@ using AddCommand = void (*)(CLI::App& program, Context& context);
 void add_inspect(CLI::App& program, Context& context);
 void add_plan(CLI::App& program, Context& context);
 void add_quantize(CLI::App& program, Context& context);
+void add_status(CLI::App& program, Context& context);
 void add_verify(CLI::App& program, Context& context);
 void add_synthesize(CLI::App& program, Context& context);
 void add_recode(CLI::App& program, Context& context);

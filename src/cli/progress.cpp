@@ -7,72 +7,44 @@
 #include <string>
 
 #include "cli/command.h"
+#include "cli/progress_line.h"
 
 namespace trefoil::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string json_string(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(static_cast<unsigned char>(c)));
-      out += escaped;
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
-std::string of_total(int64_t done, int64_t total) {
-  return total > 0 ? std::to_string(done) + "/" + std::to_string(total) : std::to_string(done);
-}
-
 class JsonProgress : public ProgressSink {
  public:
   void update(std::string_view stage, int64_t done, int64_t total) override {
-    const std::lock_guard lock(mutex_);
-    std::fprintf(stderr, "{\"event\":\"progress\",\"stage\":%s,\"done\":%lld,\"total\":%lld}\n",
-                 json_string(stage).c_str(), static_cast<long long>(done), static_cast<long long>(total));
+    put(progress_json({std::string(stage), done, total, std::nullopt, 0}));
   }
-  void note(std::string_view message) override {
-    const std::lock_guard lock(mutex_);
-    std::fprintf(stderr, "{\"event\":\"note\",\"message\":%s}\n", json_string(message).c_str());
+  void update_job(std::string_view stage, int64_t done, int64_t total, const ProgressRates& rates) override {
+    put(progress_json({std::string(stage), done, total, rates, 0}));
   }
+  void note(std::string_view message) override { put(note_json(message)); }
 
  private:
+  void put(const std::string& json) {
+    const std::lock_guard lock(mutex_);
+    std::fprintf(stderr, "%s\n", json.c_str());
+  }
+
   std::mutex mutex_;
 };
 
-// A terminal gets one line that is drawn again; a log gets a line when a stage begins or some seconds have passed.
+// A redrawn line on a terminal; elsewhere a plain one at each new stage and every few seconds.
 class TextProgress : public ProgressSink {
  public:
   explicit TextProgress(bool terminal) : terminal_(terminal) {}
   ~TextProgress() override { clear(); }
 
   void update(std::string_view stage, int64_t done, int64_t total) override {
-    const std::lock_guard lock(mutex_);
-    const Clock::time_point now = Clock::now();
-    const bool new_stage = stage != stage_;
-    if (new_stage) stage_started_ = now;
-    const auto wait = terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000);
-    if (now - drawn_ < wait && (!new_stage || terminal_)) return;
-    stage_ = stage;
-    drawn_ = now;
-    std::string line = stage_ + " " + of_total(done, total) + remaining(now, done, total);
-    if (!terminal_) {
-      std::fprintf(stderr, "%s\n", line.c_str());
-      return;
-    }
-    std::fprintf(stderr, "\r\033[K%s", line.substr(0, width()).c_str());
-    std::fflush(stderr);
-    line_shown_ = true;
+    draw({std::string(stage), done, total, std::nullopt, 0});
+  }
+
+  void update_job(std::string_view stage, int64_t done, int64_t total, const ProgressRates& rates) override {
+    draw({std::string(stage), done, total, rates, 0});
   }
 
   void note(std::string_view message) override {
@@ -82,16 +54,34 @@ class TextProgress : public ProgressSink {
   }
 
  private:
+  void draw(ProgressState state) {
+    const std::lock_guard lock(mutex_);
+    const Clock::time_point now = Clock::now();
+    const bool new_stage = state.stage != stage_;
+    if (new_stage) stage_started_ = now;
+    const auto wait = terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000);
+    if (now - drawn_ < wait && (!new_stage || terminal_)) return;
+    stage_ = state.stage;
+    drawn_ = now;
+    state.stage_left_s = stage_left(now, state.done, state.total);
+    if (!terminal_) {
+      std::fprintf(stderr, "%s\n", progress_line(state, std::string::npos).c_str());
+      return;
+    }
+    std::fprintf(stderr, "\r\033[K%s", progress_line(state, width()).c_str());
+    std::fflush(stderr);
+    line_shown_ = true;
+  }
+
   void clear() {
     if (line_shown_) std::fputs("\r\033[K", stderr);
     line_shown_ = false;
   }
 
-  std::string remaining(Clock::time_point now, int64_t done, int64_t total) const {
+  double stage_left(Clock::time_point now, int64_t done, int64_t total) const {
     const double elapsed_s = std::chrono::duration<double>(now - stage_started_).count();
-    if (total <= 0 || done <= 0 || elapsed_s < 2) return "";
-    const double left_s = elapsed_s * static_cast<double>(total - done) / static_cast<double>(done);
-    return ", " + std::to_string(static_cast<long long>(left_s + 0.5)) + " s left";
+    if (total <= 0 || done <= 0 || elapsed_s < 2) return 0;
+    return elapsed_s * static_cast<double>(total - done) / static_cast<double>(done);
   }
 
   static size_t width() {

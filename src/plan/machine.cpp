@@ -1,5 +1,7 @@
 #include "plan/machine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -143,6 +145,13 @@ MachineMemory read_machine_memory(const std::filesystem::path& root) {
 
 uint64_t peak_resident_bytes() {
   return meminfo_value(read_small_file("/proc/self/status"), "VmHWM");
+}
+
+uint64_t resident_bytes() {
+  std::istringstream pages(read_small_file("/proc/self/statm"));
+  uint64_t total = 0, resident = 0;
+  if (!(pages >> total >> resident)) return 0;
+  return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 Machine parse_machine(std::string_view text) {

@@ -25,6 +25,8 @@ MachineMemory read_machine_memory(const std::filesystem::path& root = "/");
 
 // The most memory this process has had resident so far (VmHWM); 0 when the system does not say.
 uint64_t peak_resident_bytes();
+// What it has resident now; 0 likewise.
+uint64_t resident_bytes();
 
 struct Machine {
   std::string name;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "support/test_support.h"
 #include "trefoil/error.h"
 
@@ -68,6 +70,14 @@ TEST(MachineMemory, ReadsTheOldHierarchyToo) {
 TEST(MachineMemory, WhatCannotBeReadIsZero) {
   const TempDir root;
   EXPECT_EQ(read_machine_memory(root.path()).limit_bytes(), 0u);
+}
+
+TEST(ResidentBytes, GrowWithWhatIsTouchedAndStayUnderThePeak) {
+  const uint64_t before = resident_bytes();
+  std::vector<char> memory(64 << 20, 1);
+  EXPECT_GE(resident_bytes(), before + (32 << 20));
+  EXPECT_GE(peak_resident_bytes() + (1 << 20), resident_bytes());
+  EXPECT_EQ(memory.back(), 1);
 }
 
 TEST(ParseMachine, UnderstandsHowPeopleWriteMachines) {

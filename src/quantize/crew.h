@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quantize/job_tally.h"
 #include "quantize/ledger.h"
 #include "trefoil/progress.h"
 #include "trefoil/quantize.h"
@@ -18,7 +19,8 @@ namespace trefoil {
 
 struct Unit {
   std::string name;
-  std::function<UnitRecord()> work;  // its results are durable when it returns; name and seconds are filled in after
+  std::function<UnitRecord()> work;  // its results are durable when it returns; name, process, seconds follow after
+  int64_t items = 1;                 // that progress counts: rows, experts
 };
 
 class Crew {
@@ -27,32 +29,39 @@ class Crew {
     bool is_shared = false;                   // other processes may be at work in the same folder
     const std::atomic<bool>* stop = nullptr;  // may be null
     QuantizeOptions::Place place = {};        // rank r of n begins at unit r/n of a step
+    std::vector<PlannedStep> plan;            // of the job, for its progress; may be empty
+    uint64_t budget_bytes = 0;                // of memory, for progress
   };
 
-  Crew(Ledger& ledger, const Options& options, ProgressSink& progress)
-      : ledger_(ledger), options_(options), progress_(progress) {}
+  Crew(Ledger& ledger, Options options, ProgressSink& progress)
+      : ledger_(ledger), options_(std::move(options)), progress_(progress), tally_(options_.plan) {}
 
   // Returns when every unit is done, by whoever. Error(kCancelled) between two units when asked to stop, and whatever a
   // unit throws. `stage` is what progress calls the step.
   void run(std::string_view stage, const std::vector<Unit>& units);
-
-  // Seconds this process spent in units.
-  double busy_seconds() const { return busy_seconds_; }
 
  private:
   void run_alone(std::string_view stage, const std::vector<Unit>& units);
   void run_shared(std::string_view stage, const std::vector<Unit>& units);
   bool claim_and_work(const Unit& unit);
   void work(const Unit& unit);
+  bool is_done(const std::string& unit);
+  void look_at_ledger();
+  void report(std::string_view stage, const std::vector<Unit>& units);
   void stop_if_asked() const;
 
   Ledger& ledger_;
   Options options_;
   ProgressSink& progress_;
-  double busy_seconds_ = 0;
+  JobTally tally_;
+  bool has_looked_ = false;
+  double found_seconds_ = 0;  // of units that were done before this process began
+  double busy_seconds_ = 0;   // of units done here
 };
 
-// "host name, process 1234", with ", rank 1 of 3" where there are several. For claims and messages.
+// "host name, process 1234", with ", rank 1 of 3" where there are several. For claims, records and messages.
 std::string this_process(const QuantizeOptions::Place& place);
+std::string process_name(int64_t process);  // of one on this machine
+std::string this_host();
 
 }  // namespace trefoil

@@ -102,9 +102,9 @@ std::vector<Unit> expert_units(const WalkInputs& walk, const LayerInputs& inputs
   const auto experts = static_cast<int64_t>(layer.experts.size());
   for (int64_t begin = 0; begin < experts; begin += walk.grain.experts_per_unit) {
     const int64_t end = std::min(experts, begin + walk.grain.experts_per_unit);
-    units.push_back({unit_name(layer.layer, kExpertStep, begin), [&walk, &inputs, &layer, begin, end] {
-                       return ExpertUnit(walk, inputs, layer, begin, end).run();
-                     }});
+    units.push_back({unit_name(layer.layer, kExpertStep, begin),
+                     [&walk, &inputs, &layer, begin, end] { return ExpertUnit(walk, inputs, layer, begin, end).run(); },
+                     end - begin});
   }
   return units;
 }

@@ -29,7 +29,6 @@ namespace {
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr const char* kConfigFile = "config.json";
 constexpr const char* kRecipeFile = "recipe.yaml";
-constexpr const char* kReportFile = "quantization_report.json";
 constexpr const char* kSumsFile = "SHA256SUMS";
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -211,10 +210,12 @@ class QuantizeJob {
 
   void work(OutputFolder& output) {
     const WorkGrain grain{cut_.unit_rows, cut_.sweep_rows, cut_.experts_per_unit};
+    const JobPlan plan{steps_cut_by(grain), needs().budget_bytes, report_.planned_memory_bytes,
+                       report_.planned_scratch_bytes};
     const bool has_earlier_work = output.has_job();
     std::optional<JobFolder> job;
     try {
-      job.emplace(output, identity_of(report_), grain,
+      job.emplace(output, identity_of(report_), grain, plan,
                   JobFolder::Options{options_.join, options_.overwrite, options_.resume, options_.work_dir,
                                      options_.stop, this_process(options_.place)});
       check_grain(job->grain());
@@ -261,9 +262,16 @@ class QuantizeJob {
     if (options_.meet) options_.meet();
   }
 
+  std::vector<PlannedStep> steps_cut_by(const WorkGrain& grain) const {
+    return plan_steps({*source_, config_, options_, layers_, grain,
+                       static_cast<int64_t>(report_.calibration.rows.size()), report_.calibration.row_length,
+                       static_cast<int64_t>(plans_.size())});
+  }
+
   void make_shards(OutputFolder& output, JobFolder& job, Ledger& ledger, ThreadPool& pool) {
     StagedShards shards(*source_, plans_, encoding_of(options_), output.staging());
-    Crew crew(ledger, {options_.join, options_.stop, options_.place}, progress_);
+    Crew crew(ledger, {options_.join, options_.stop, options_.place, steps_cut_by(job.grain()), needs().budget_bytes},
+              progress_);
     std::optional<ActivationStore> activations;
     if (options_.recipe != QuantizeRecipe::kRtn) {
       activations.emplace(job.activation_folder(), config_, options_.numerics, report_.calibration.num_tokens(),
@@ -285,7 +293,7 @@ class QuantizeJob {
     if (job.needs_audit()) audit_walk(inputs);
     let_others_in(job);
     report_.peak_scratch_bytes = walk(inputs);
-    crew.run("unchanged tensors", copy_units(shards));
+    crew.run(kCopyTitle, copy_units(shards));
   }
 
   std::vector<Unit> copy_units(StagedShards& shards) const {

@@ -88,12 +88,34 @@ JobIdentity identity_of(const QuantizeReport& report) {
   return identity;
 }
 
-JobFolder::JobFolder(OutputFolder& output, const JobIdentity& identity, const WorkGrain& grain, const Options& options)
-    : folder_(output.staging() / OutputFolder::kJobName), digest_(digest_of(identity)), grain_(grain) {
+fs::path job_in(const fs::path& staging) {
+  return staging / OutputFolder::kJobName;
+}
+
+fs::path lock_of(const fs::path& job) {
+  return job / "lock";
+}
+
+fs::path ledger_of(const fs::path& job) {
+  return job / "ledger";
+}
+
+JobPlan read_job_plan(const fs::path& job) {
+  const fs::path file = job / kJobFile;
+  try {
+    return parse_job_plan(Json::parse(read_text_file(file)).at("plan").dump(), file.string());
+  } catch (const nlohmann::json::exception& wrong) {
+    fail(ErrorCode::kCorrupt, "{}: {}", file.string(), wrong.what());
+  }
+}
+
+JobFolder::JobFolder(OutputFolder& output, const JobIdentity& identity, const WorkGrain& grain, const JobPlan& plan,
+                     const Options& options)
+    : folder_(job_in(output.staging())), digest_(digest_of(identity)), grain_(grain), plan_(to_json(plan)) {
   make_folder(folder_);
   activations_ = activation_folder_of(output.staging(), options.work_dir, digest_);
   take_lock(options);
-  const bool is_new = !fs::exists(folder_ / "job.json");
+  const bool is_new = !fs::exists(folder_ / kJobFile);
   if (is_new) {
     output.check();
     if (options.resume) {
@@ -122,7 +144,7 @@ void JobFolder::begin_anew(OutputFolder& output, const JobIdentity& identity) {
   std::error_code ignored;
   if (holds_token(earlier_activations_)) fs::remove_all(earlier_activations_, ignored);
   remove_all_but(output.staging(), folder_);
-  remove_all_but(folder_, folder_ / "lock");
+  remove_all_but(folder_, lock_of(folder_));
   token_ = random_token();
   fs::remove_all(activations_, ignored);
   make_folder(activations_);
@@ -156,7 +178,7 @@ bool JobFolder::holds_token(const fs::path& activations) const {
 }
 
 void JobFolder::take_lock(const Options& options) {
-  const fs::path file = folder_ / "lock";
+  const fs::path file = lock_of(folder_);
   while (true) {
     lock_ = FileLock::acquire(file, FileLock::Mode::kExclusive, options.holder);
     is_alone_ = lock_.has_value();
@@ -168,7 +190,7 @@ void JobFolder::take_lock(const Options& options) {
            folder_.parent_path().parent_path().string(), read_text_file(file, 4096));
     }
     lock_ = FileLock::acquire(file, FileLock::Mode::kShared);
-    if (lock_ && fs::exists(folder_ / "job.json")) return;
+    if (lock_ && fs::exists(folder_ / kJobFile)) return;
     lock_.reset();
     if (options.stop != nullptr && options.stop->load())
       fail(ErrorCode::kCancelled, "stopped while waiting for {}", read_text_file(file, 4096));
@@ -183,7 +205,7 @@ void JobFolder::share() {
 std::optional<FileLock> JobFolder::claim_finish() const {
   try {
     std::optional<FileLock> claim = FileLock::acquire(folder_ / "finish.claim", FileLock::Mode::kExclusive);
-    if (!fs::exists(folder_ / "job.json")) claim.reset();
+    if (!fs::exists(folder_ / kJobFile)) claim.reset();
     return claim;
   } catch (const Error& gone) {  // with the folder, when the other one is done
     if (gone.code() != ErrorCode::kNotFound) throw;
@@ -192,7 +214,7 @@ std::optional<FileLock> JobFolder::claim_finish() const {
 }
 
 std::string JobFolder::compare_with_disk(const JobIdentity& identity) {
-  const fs::path file = folder_ / "job.json";
+  const fs::path file = folder_ / kJobFile;
   try {
     const Json job = Json::parse(read_text_file(file));
     token_ = job.at("token").get<std::string>();
@@ -204,6 +226,7 @@ std::string JobFolder::compare_with_disk(const JobIdentity& identity) {
     if (job.at("identity").size() != identity.size()) return "other settings";
     const Json& grain = job.at("grain");
     grain_ = {grain.at(0).get<int64_t>(), grain.at(1).get<int64_t>(), grain.at(2).get<int64_t>()};
+    plan_ = job.at("plan").dump();
     return "";
   } catch (const nlohmann::json::exception& wrong) {
     return fmt::format("an unreadable {} ({})", file.string(), wrong.what());
@@ -216,8 +239,9 @@ void JobFolder::write(const JobIdentity& identity) const {
   const Json job = {{"identity", std::move(names)},
                     {"grain", {grain_.unit_rows, grain_.sweep_rows, grain_.experts_per_unit}},
                     {"activations", fs::absolute(activations_).string()},
-                    {"token", token_}};
-  write_text_file(folder_ / "job.json", job.dump(1) + "\n");
+                    {"token", token_},
+                    {"plan", Json::parse(plan_)}};
+  write_text_file(folder_ / kJobFile, job.dump(1) + "\n");
 }
 
 }  // namespace trefoil

@@ -1,7 +1,8 @@
 // Where a job keeps what it needs to go on after it was killed, inside the staging folder of its output:
 //
 //   .job/lock       held by every process at work on the job
-//   .job/job.json   what the results depend on, how the work is cut, where the activations are, and a token
+//   .job/job.json   what the results depend on ("identity"), how the work is cut ("grain"), where the activations are,
+//                   a token, and for those who watch the plan of the job (job_plan.h)
 //   .job/ledger/    a record for each finished unit (ledger.h)
 //   .job/activations/, or WORK_DIR/trefoil-<digest>/   (activation_store.h), with the token in a file of its own: a
 //   folder without it is not the one that the ledger speaks of
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "checkpoint/output_folder.h"
+#include "quantize/job_plan.h"
 #include "quantize/report.h"
 #include "quantize/walk.h"
 
@@ -25,6 +27,14 @@ fs::path activation_folder_of(const fs::path& staging, const fs::path& work_dir,
 using JobIdentity = std::vector<std::pair<std::string, std::string>>;
 JobIdentity identity_of(const QuantizeReport& report);
 std::string digest_of(const JobIdentity& identity);
+
+// Where it is in the staging folder, and its parts.
+inline constexpr std::string_view kJobFile = "job.json";
+fs::path job_in(const fs::path& staging);
+fs::path lock_of(const fs::path& job);
+fs::path ledger_of(const fs::path& job);
+// What job.json plans. Error(kNotFound) when it is not there, kCorrupt.
+JobPlan read_job_plan(const fs::path& job);
 
 class JobFolder {
  public:
@@ -41,7 +51,9 @@ class JobFolder {
   // what differs when an interrupted run of another identity may not be thrown away, another process is at work and this
   // one was not told to join it, or the activations of those at work lie elsewhere; kUnsupported when processes would
   // share a job on a file system without locks.
-  JobFolder(OutputFolder& output, const JobIdentity& identity, const WorkGrain& grain, const Options& options);
+  // `plan` belongs to `grain`.
+  JobFolder(OutputFolder& output, const JobIdentity& identity, const WorkGrain& grain, const JobPlan& plan,
+            const Options& options);
 
   // No other process was at work when this one came.
   bool is_alone() const { return is_alone_; }
@@ -55,12 +67,12 @@ class JobFolder {
 
   const std::string& digest() const { return digest_; }  // of the identity
   const WorkGrain& grain() const { return grain_; }      // of the job: an earlier run's where there was one
-  fs::path ledger_folder() const { return folder_ / "ledger"; }
+  fs::path ledger_folder() const { return ledger_of(folder_); }
   const fs::path& activation_folder() const { return activations_; }
 
  private:
   void take_lock(const Options& options);
-  // Takes over the grain, token and place of the job on disk when its identity is this one; else says what differs.
+  // Takes over the grain, plan, token and place of the job on disk when its identity is this one; else says what differs.
   std::string compare_with_disk(const JobIdentity& identity);
   void begin_anew(OutputFolder& output, const JobIdentity& identity);
   void take_over_activations(const JobIdentity& identity);
@@ -76,6 +88,7 @@ class JobFolder {
   bool needs_audit_ = false;
   std::string digest_;
   WorkGrain grain_;
+  std::string plan_;  // to_json(JobPlan)
 };
 
 }  // namespace trefoil

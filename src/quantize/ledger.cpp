@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/error.h"
 #include "base/sha256.h"
@@ -13,6 +14,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kLargestRecord = 1ull << 30;
 constexpr uint64_t kPiece = 4ull << 20;
+constexpr uint64_t kSummaryBytes = 1024;  // job, unit, by and seconds of a record take less
+constexpr std::string_view kBehindSummary = ",\"ranges\":";
 
 Json to_json(const UnitRecord& record, const std::string& job) {
   Json ranges = Json::array();
@@ -22,6 +25,7 @@ Json to_json(const UnitRecord& record, const std::string& job) {
   }
   return {{"job", job},
           {"unit", record.unit},
+          {"by", record.by},
           {"seconds", record.seconds},
           {"ranges", std::move(ranges)},
           {"payload", record.payload.empty() ? Json() : Json::parse(record.payload)}};
@@ -30,6 +34,7 @@ Json to_json(const UnitRecord& record, const std::string& job) {
 UnitRecord from_json(const Json& json) {
   UnitRecord record;
   record.unit = json.at("unit").get<std::string>();
+  record.by = json.at("by").get<std::string>();
   record.seconds = json.at("seconds").get<double>();
   for (const Json& range : json.at("ranges")) {
     record.ranges.push_back({range.at("file").get<std::string>(), range.at("offset").get<uint64_t>(),
@@ -41,6 +46,16 @@ UnitRecord from_json(const Json& json) {
 
 }  // namespace
 
+std::vector<std::string> units_in(const fs::path& ledger_folder, std::error_code& error) {
+  std::vector<std::string> units;
+  for (fs::directory_iterator entry(ledger_folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    if (entry->path().extension() == ".json") units.push_back(entry->path().stem().string());
+  }
+  std::sort(units.begin(), units.end());
+  return units;
+}
+
 Ledger::Ledger(fs::path folder, std::string job) : folder_(std::move(folder)), job_(std::move(job)) {
   make_folder(folder_);
 }
@@ -48,14 +63,14 @@ Ledger::Ledger(fs::path folder, std::string job) : folder_(std::move(folder)), j
 bool Ledger::is_done(const std::string& unit) {
   if (done_.contains(unit)) return true;
   std::error_code error;
-  if (!fs::exists(path_of(unit), error)) return false;
+  if (!fs::exists(record_of(unit), error)) return false;
   done_.insert(unit);
   return true;
 }
 
 std::optional<UnitRecord> Ledger::find(const std::string& unit) const {
   try {
-    const Json json = Json::parse(read_text_file(path_of(unit), kLargestRecord));
+    const Json json = Json::parse(read_text_file(record_of(unit), kLargestRecord));
     if (json.at("job").get<std::string>() != job_ || json.at("unit").get<std::string>() != unit) return std::nullopt;
     return from_json(json);
   } catch (const Error& unreadable) {
@@ -67,24 +82,43 @@ std::optional<UnitRecord> Ledger::find(const std::string& unit) const {
 }
 
 void Ledger::commit(const UnitRecord& record) {
-  write_text_file(path_of(record.unit), to_json(record, job_).dump() + "\n");
+  write_text_file(record_of(record.unit), to_json(record, job_).dump() + "\n");
   done_.insert(record.unit);
 }
 
 void Ledger::forget(const std::string& unit) {
   done_.erase(unit);
   std::error_code error;
-  fs::remove(path_of(unit), error);
-  if (error) fail(ErrorCode::kIo, "{}: cannot remove: {}", path_of(unit).string(), error.message());
+  fs::remove(record_of(unit), error);
+  if (error) fail(ErrorCode::kIo, "{}: cannot remove: {}", record_of(unit).string(), error.message());
 }
 
 std::vector<std::string> Ledger::units() const {
-  std::vector<std::string> units;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
-    if (entry.path().extension() == ".json") units.push_back(entry.path().stem().string());
-  }
-  std::sort(units.begin(), units.end());
+  std::error_code error;
+  std::vector<std::string> units = units_in(folder_, error);
+  if (error) fail(ErrorCode::kIo, "{}: cannot list: {}", folder_.string(), error.message());
   return units;
+}
+
+std::optional<UnitSummary> read_unit_summary(const fs::path& record) {
+  try {
+    const InputFile file(record);
+    std::string front(static_cast<size_t>(std::min(file.size(), kSummaryBytes)), ' ');
+    file.read_at(0, std::as_writable_bytes(std::span(front)));
+    const Json json = Json::parse(front.substr(0, front.find(kBehindSummary)) + "}");
+    UnitSummary summary{
+        json.at("unit").get<std::string>(), json.at("by").get<std::string>(), json.at("seconds").get<double>(), {}};
+    std::error_code gone;
+    const fs::file_time_type written = fs::last_write_time(record, gone);
+    if (gone || summary.unit != record.stem()) return std::nullopt;
+    summary.finished =
+        std::chrono::time_point_cast<std::chrono::system_clock::duration>(fs::file_time_type::clock::to_sys(written));
+    return summary;
+  } catch (const Error&) {
+    return std::nullopt;
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
 }
 
 bool range_is_intact(const fs::path& folder, const WrittenRange& range) {

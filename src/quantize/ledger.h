@@ -1,16 +1,19 @@
 // What a job has finished, on disk: one small file for each unit of work, under its final name only when whole.
 //
-//   FOLDER/<unit>.json   {"job", "unit", "seconds", "ranges": [{"file", "offset", "bytes", "sha256"}], "payload": ...}
+//   FOLDER/<unit>.json   {"job", "unit", "by", "seconds", "ranges": [{"file", "offset", "bytes", "sha256"}],
+//                         "payload": ...}
 //
 // A record says which bytes of which files the unit wrote and what they hash to. It is a claim: audit() holds it against
 // the files before anybody relies on it, and a record that does not parse, is of another job, or does not match what is
 // on disk is forgotten, so that its unit is done again. docs/quantization.md, "Stopping and resuming".
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "checkpoint/file.h"
@@ -30,6 +33,15 @@ struct UnitRecord {
   double seconds = 0;
   std::vector<WrittenRange> ranges;
   std::string payload;  // JSON, the unit's own
+  std::string by;       // the process that did it: this_process()
+};
+
+// What a record says of a unit beside its results.
+struct UnitSummary {
+  std::string unit;
+  std::string by;
+  double seconds = 0;
+  std::chrono::system_clock::time_point finished;
 };
 
 class Ledger {
@@ -38,6 +50,7 @@ class Ledger {
   Ledger(fs::path folder, std::string job);
 
   const fs::path& folder() const { return folder_; }
+  fs::path record_of(const std::string& unit) const { return folder_ / (unit + ".json"); }
   // Whether a record is there; cheap, and what it says is not looked at.
   bool is_done(const std::string& unit);
   // Nothing when absent, unreadable or of another job.
@@ -49,12 +62,17 @@ class Ledger {
   std::vector<std::string> units() const;
 
  private:
-  fs::path path_of(const std::string& unit) const { return folder_ / (unit + ".json"); }
-
   fs::path folder_;
   std::string job_;
   std::set<std::string> done_;  // seen before
 };
+
+// The same of a ledger that somebody else is at work on or takes away: what could be listed.
+std::vector<std::string> units_in(const fs::path& ledger_folder, std::error_code& error);
+
+// Reads no more than the front of a record, whose ranges and payload may be long. Nothing when it is absent, gone
+// meanwhile, or no record.
+std::optional<UnitSummary> read_unit_summary(const fs::path& record);
 
 // Whether the file FOLDER/range.file still holds what the range says.
 bool range_is_intact(const fs::path& folder, const WrittenRange& range);

@@ -24,7 +24,7 @@ TEST(Ledger, KeepsWhatAUnitSaid) {
   Ledger ledger(temp.path() / "ledger", "job");
   EXPECT_FALSE(ledger.is_done("L001.experts.00000"));
   EXPECT_FALSE(ledger.find("L001.experts.00000"));
-  ledger.commit({"L001.experts.00000", 1.5, {{"a.safetensors", 8, 16, "ab"}}, R"({"x":0.1})"});
+  ledger.commit({"L001.experts.00000", 1.5, {{"a.safetensors", 8, 16, "ab"}}, R"({"x":0.1})", "host, process 1"});
   Ledger later(temp.path() / "ledger", "job");
   EXPECT_TRUE(later.is_done("L001.experts.00000"));
   const auto record = later.find("L001.experts.00000");
@@ -39,12 +39,31 @@ TEST(Ledger, KeepsWhatAUnitSaid) {
 
 TEST(Ledger, RecordsOfAnotherJobAndDamagedOnesDoNotCount) {
   TempDir temp;
-  Ledger(temp.path(), "one").commit({"u", 0, {}, ""});
+  Ledger(temp.path(), "one").commit({"u", 0, {}, "", ""});
   EXPECT_FALSE(Ledger(temp.path(), "two").find("u"));
   write_text(temp.path() / "u.json", R"({"job": "one", "unit": "u")");
   EXPECT_FALSE(Ledger(temp.path(), "one").find("u"));
-  write_text(temp.path() / "u.json", R"({"job": "one", "unit": "v", "seconds": 0, "ranges": [], "payload": null})");
+  write_text(temp.path() / "u.json",
+             R"({"job": "one", "unit": "v", "by": "", "seconds": 0, "ranges": [], "payload": null})");
   EXPECT_FALSE(Ledger(temp.path(), "one").find("u")) << "a record under another unit's name";
+}
+
+TEST(UnitSummary, IsReadFromTheFrontOfARecord) {
+  TempDir temp;
+  Ledger ledger(temp.path(), std::string(64, 'a'));
+  std::vector<WrittenRange> ranges(1000, {"model-00001-of-000096.safetensors", 1, 2, std::string(64, 'b')});
+  ledger.commit({"L001.experts.00000", 1.5, ranges, "", "a \"host\", process 7"});
+  const auto summary = read_unit_summary(ledger.record_of("L001.experts.00000"));
+  ASSERT_TRUE(summary);
+  EXPECT_EQ(summary->unit, "L001.experts.00000");
+  EXPECT_EQ(summary->by, "a \"host\", process 7");
+  EXPECT_EQ(summary->seconds, 1.5);
+  EXPECT_LT(std::chrono::abs(std::chrono::system_clock::now() - summary->finished), std::chrono::hours(1));
+  fs::rename(temp.path() / "L001.experts.00000.json", temp.path() / "L001.experts.00064.json");
+  EXPECT_FALSE(read_unit_summary(temp.path() / "L001.experts.00064.json")) << "a record under another unit's name";
+  EXPECT_FALSE(read_unit_summary(temp.path() / "none.json"));
+  write_text(temp.path() / "cut.json", R"({"job":"x","unit":"cut")");
+  EXPECT_FALSE(read_unit_summary(temp.path() / "cut.json"));
 }
 
 TEST(WrittenRange, IsIntactUntilAByteChanges) {
@@ -109,7 +128,9 @@ TEST(Crew, SeveralShareTheUnitsOfAStep) {
   const auto work = [&] {
     Ledger ledger(temp.path(), "job");
     ProgressSink silent;
-    Crew crew(ledger, {.is_shared = true}, silent);
+    Crew::Options shared;
+    shared.is_shared = true;
+    Crew crew(ledger, shared, silent);
     std::vector<Unit> units;
     for (int i = 0; i < 20; ++i) units.push_back({fmt::format("u{}", i), [&] { return ++runs, UnitRecord(); }});
     crew.run("step", units);
@@ -156,7 +177,9 @@ TEST(Crew, StopsBetweenUnits) {
   Ledger ledger(temp.path(), "job");
   ProgressSink silent;
   std::atomic<bool> stop{false};
-  Crew crew(ledger, {.is_shared = false, .stop = &stop}, silent);
+  Crew::Options stopping;
+  stopping.stop = &stop;
+  Crew crew(ledger, stopping, silent);
   const std::vector<Unit> units = {{"a", [&] { return stop = true, UnitRecord(); }},
                                    {"b", [] { return UnitRecord(); }}};
   EXPECT_THROW(crew.run("step", units), Error);

@@ -15,6 +15,8 @@
 
 namespace trefoil {
 
+inline constexpr const char* kReportFile = "quantization_report.json";
+
 // One Linear.
 struct MatrixRecord {
   int64_t expert = 0;

@@ -25,26 +25,10 @@ ForwardOptions forward_options(const QuantizeOptions& options) {
   return forward;
 }
 
-char letter(Stream stream) {
-  return stream == Stream::kQuantized ? 'q' : 'o';
-}
-
 const MoeLayer* find_layer(const std::vector<MoeLayer>& layers, int64_t layer) {
   const auto at = std::find_if(layers.begin(), layers.end(), [&](const MoeLayer& moe) { return moe.layer == layer; });
   return at == layers.end() ? nullptr : &*at;
 }
-
-bool has_target(const QuantizeOptions& options) {
-  return options.recipe == QuantizeRecipe::kTrefoil && options.tuning.target_alpha > 0;
-}
-
-// What runs through the experts of a layer in one go, and what is done with the sums.
-struct Sweep {
-  Stream from = Stream::kQuantized;
-  bool quantized_experts = false;
-  bool keeps_effect = false;          // mean squares of the sums, for token weights
-  std::optional<Stream> finishes_to;  // the stream whose next layer's input it makes
-};
 
 class CalibratedWalk {
  public:
@@ -61,15 +45,13 @@ class CalibratedWalk {
 
   uint64_t run() {
     uint64_t most_space = 0;
-    embed();
-    for (int64_t layer = 0; layer <= last_; ++layer) {
-      for (const Stream stream : streams_at(layer)) attention(stream, layer);
-      if (in_.config.is_moe(layer)) {
-        const MoeLayer* moe = find_layer(in_.layers, layer);
-        moe != nullptr ? quantize(*moe) : pass_through(layer);
-      }
+    const std::vector<WalkStep> steps = walk_steps(in_.config, in_.options, in_.layers);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      do_step(steps[i]);
+      const bool ends_layer = i + 1 == steps.size() || steps[i + 1].layer != steps[i].layer;
+      if (!ends_layer) continue;
       most_space = std::max(most_space, store_.bytes_used());
-      store_.drop(layer);
+      store_.drop(steps[i].layer);
     }
     return most_space;
   }
@@ -89,19 +71,30 @@ class CalibratedWalk {
     return blocks;
   }
 
-  std::vector<Stream> streams_at(int64_t layer) const {
-    if (has_target(in_.options) && layer > split_) return {Stream::kQuantized, Stream::kOriginal};
-    return {Stream::kQuantized};
+  void do_step(const WalkStep& step) {
+    switch (step.kind) {
+      case StepKind::kEmbedding:
+        return embed(step);
+      case StepKind::kAttention:
+        return attention(step);
+      case StepKind::kSweep:
+        return sweep(step);
+      case StepKind::kSharedHessian:
+        return run_units(step, {shared_hessian_unit(step)});
+      case StepKind::kExperts:
+        return solve(step);
+      case StepKind::kCopying:
+        return;  // of no layer
+    }
   }
 
-  std::string stage(int64_t layer, std::string_view what) const {
-    return fmt::format("layer {} of {}: {}", layer, last_, what);
-  }
+  void run_units(const WalkStep& step, const std::vector<Unit>& units) { in_.crew.run(stage_of(step, last_), units); }
 
-  void embed() {
+  void embed(const WalkStep& step) {
     std::vector<Unit> units;
     for (const Block& block : blocks(in_.grain.unit_rows)) {
-      units.push_back({unit_name(0, "embed", block.first_row), [this, block] {
+      units.push_back({unit_name(step.layer, step.name, block.first_row),
+                       [this, block] {
                          std::vector<int32_t> ids;
                          for (int64_t row = 0; row < block.rows; ++row) {
                            const auto& from = in_.calibration.rows[static_cast<size_t>(block.first_row + row)];
@@ -110,18 +103,19 @@ class CalibratedWalk {
                          const ResidualStream residual = model_.embed(ids);
                          ActivationFile prefix = store_.prefix(Stream::kQuantized, 0, store_.write_access());
                          return record_of({prefix.write(block.first_token, residual.prefix)});
-                       }});
+                       },
+                       block.rows});
     }
-    in_.crew.run("embedding", units);
+    run_units(step, units);
   }
 
-  void attention(Stream stream, int64_t layer) {
+  void attention(const WalkStep& step) {
     std::vector<Unit> units;
     for (const Block& block : blocks(in_.grain.unit_rows)) {
-      units.push_back({unit_name(layer, fmt::format("attend-{}", letter(stream)), block.first_row),
-                       [this, stream, layer, block] { return attend(stream, layer, block); }});
+      units.push_back({unit_name(step.layer, step.name, block.first_row),
+                       [this, &step, block] { return attend(step.stream, step.layer, block); }, block.rows});
     }
-    in_.crew.run(stage(layer, stream == Stream::kQuantized ? "attention" : "attention, original stream"), units);
+    run_units(step, units);
   }
 
   UnitRecord attend(Stream stream, int64_t layer, const Block& block) {
@@ -161,32 +155,9 @@ class CalibratedWalk {
                       store_.write_routing(stream, layer, block.first_token, routing)});
   }
 
-  void quantize(const MoeLayer& moe) {
-    const int64_t layer = moe.layer;
-    const bool is_trefoil = in_.options.recipe == QuantizeRecipe::kTrefoil;
-    const bool weighs = is_trefoil && in_.options.tuning.gate_weighting;
-    const bool is_last = layer == last_;
-    const bool splits_here = has_target(in_.options) && layer == split_;
-    const auto original_next = is_last ? std::nullopt : std::optional(Stream::kOriginal);
-    if (weighs || (splits_here && !is_last)) {
-      sweep(layer, {Stream::kQuantized, false, weighs, splits_here ? original_next : std::nullopt},
-            "the layer's own experts");
-    }
-    if (has_target(in_.options) && !splits_here && !is_last)
-      sweep(layer, {Stream::kOriginal, false, false, original_next}, "experts, original stream");
-    solve(moe);
-    if (!is_last) sweep(layer, {Stream::kQuantized, true, false, Stream::kQuantized}, "quantized experts");
-  }
-
-  // A MoE layer that stays as it is.
-  void pass_through(int64_t layer) {
-    for (const Stream stream : streams_at(layer)) sweep(layer, {stream, false, false, stream}, "experts");
-  }
-
-  void solve(const MoeLayer& moe) {
-    const int64_t layer = moe.layer;
-    const bool is_trefoil = in_.options.recipe == QuantizeRecipe::kTrefoil;
-    if (is_trefoil) in_.crew.run(stage(layer, "shared Hessian"), {shared_hessian_unit(layer)});
+  void solve(const WalkStep& step) {
+    const int64_t layer = step.layer;
+    const MoeLayer& moe = *find_layer(in_.layers, layer);
     LayerInputs inputs{in_.source.get(), &in_.config, &in_.options, layer, nullptr, nullptr, {}, nullptr};
     const std::vector<Unit> units = expert_units(in_, inputs, moe);
     if (is_done(units)) return;  // perhaps long ago: what they read may be gone
@@ -201,7 +172,7 @@ class CalibratedWalk {
     inputs.original_latent = read->original.get();
     inputs.shared_hessian = read->shared;
     inputs.w2_metric = read->w2_metric ? &*read->w2_metric : nullptr;
-    in_.crew.run(stage(layer, "experts"), units);
+    run_units(step, units);
     note_missing_tokens(layer, units);
   }
 
@@ -218,7 +189,8 @@ class CalibratedWalk {
     };
     SolveInputs inputs;
     inputs.latent = open(Stream::kQuantized);
-    if (has_target(in_.options)) inputs.original = open(layer > split_ ? Stream::kOriginal : Stream::kQuantized);
+    if (has_original_stream(in_.options))
+      inputs.original = open(layer > split_ ? Stream::kOriginal : Stream::kQuantized);
     if (in_.options.recipe != QuantizeRecipe::kTrefoil) return inputs;
     inputs.shared.resize(static_cast<size_t>(inputs.latent->width() * inputs.latent->width()));
     store_.shared_hessian(layer, RowAccess::kRead).read(0, std::as_writable_bytes(std::span(inputs.shared)));
@@ -231,8 +203,8 @@ class CalibratedWalk {
     return std::all_of(units.begin(), units.end(), [&](const Unit& unit) { return in_.ledger.is_done(unit.name); });
   }
 
-  Unit shared_hessian_unit(int64_t layer) {
-    return {unit_name(layer, "shared", 0), [this, layer] {
+  Unit shared_hessian_unit(const WalkStep& step) {
+    return {unit_name(step.layer, step.name, 0), [this, layer = step.layer] {
               const std::vector<float> shared = shared_hessian_of(
                   store_.latent(Stream::kQuantized, layer, RowAccess::kRead), in_.experts_at_once, in_.pool);
               return record_of(
@@ -240,26 +212,25 @@ class CalibratedWalk {
             }};
   }
 
-  void sweep(int64_t layer, const Sweep& what, std::string_view title) {
+  void sweep(const WalkStep& step) {
     std::vector<ExpertLinears> staged;
-    if (what.quantized_experts) staged = in_.shards.experts(*find_layer(in_.layers, layer));
-    const std::string step = fmt::format("sweep-{}{}", letter(what.from), what.quantized_experts ? "-quantized" : "");
+    if (step.sweep.quantized_experts) staged = in_.shards.experts(*find_layer(in_.layers, step.layer));
     std::vector<Unit> units;
     for (const Block& block : blocks(in_.grain.sweep_rows)) {
-      units.push_back({unit_name(layer, step, block.first_row),
-                       [this, layer, &what, &staged, block] { return sweep_block(layer, what, staged, block); }});
+      units.push_back({unit_name(step.layer, step.name, block.first_row),
+                       [this, &step, &staged, block] { return sweep_block(step, staged, block); }, block.rows});
     }
-    in_.crew.run(stage(layer, title), units);
+    run_units(step, units);
   }
 
-  UnitRecord sweep_block(int64_t layer, const Sweep& what, const std::vector<ExpertLinears>& staged,
-                         const Block& block) {
-    const int64_t width = in_.config.routed_expert_hidden_size;
+  UnitRecord sweep_block(const WalkStep& step, const std::vector<ExpertLinears>& staged, const Block& block) {
+    const int64_t width = in_.config.routed_expert_hidden_size, layer = step.layer;
+    const Sweep& what = step.sweep;
     std::vector<float> sum;
     {
       std::vector<float> latent(static_cast<size_t>(block.tokens * width));
-      store_.latent(what.from, layer, RowAccess::kRead).read(block.first_token, latent);
-      const Routing routing = store_.read_routing(what.from, layer, block.first_token, block.tokens);
+      store_.latent(step.stream, layer, RowAccess::kRead).read(block.first_token, latent);
+      const Routing routing = store_.read_routing(step.stream, layer, block.first_token, block.tokens);
       sum = what.quantized_experts ? model_.expert_sum(layer, latent, routing, staged)
                                    : model_.expert_sum(layer, latent, routing);
     }
@@ -275,18 +246,20 @@ class CalibratedWalk {
         const Block part{block.first_row + row, rows, block.first_token + row * row_length_, rows * row_length_};
         const auto part_sum = std::span<const float>(sum).subspan(static_cast<size_t>(row * row_length_ * width),
                                                                   static_cast<size_t>(part.tokens * width));
-        written.push_back(finish_moe(layer, what, part, part_sum));
+        written.push_back(finish_moe(step, part, part_sum));
       }
     }
     return record_of(std::move(written));
   }
 
-  WrittenRange finish_moe(int64_t layer, const Sweep& what, const Block& block, std::span<const float> sum) {
-    ResidualStream residual = store_.after_attention(what.from, layer, block.first_token, block.tokens);
+  WrittenRange finish_moe(const WalkStep& step, const Block& block, std::span<const float> sum) {
+    const int64_t layer = step.layer;
+    ResidualStream residual = store_.after_attention(step.stream, layer, block.first_token, block.tokens);
     const std::vector<float> h = model_.ffn_input(layer, residual);
     model_.add_ffn(layer, residual, model_.moe_finish(layer, h, sum, block.tokens));
     check_finite(block, residual.prefix, layer, "the experts");
-    return store_.prefix(*what.finishes_to, layer + 1, store_.write_access()).write(block.first_token, residual.prefix);
+    return store_.prefix(*step.sweep.finishes_to, layer + 1, store_.write_access())
+        .write(block.first_token, residual.prefix);
   }
 
   static UnitRecord record_of(std::vector<WrittenRange> ranges) {
@@ -327,10 +300,10 @@ class CalibratedWalk {
 };
 
 void walk_weights_only(const WalkInputs& in) {
-  for (const MoeLayer& moe : in.layers) {
+  for (const WalkStep& step : walk_steps(in.config, in.options, in.layers)) {
+    const MoeLayer& moe = *find_layer(in.layers, step.layer);
     const LayerInputs inputs{in.source.get(), &in.config, &in.options, moe.layer, nullptr, nullptr, {}, nullptr};
-    in.crew.run(fmt::format("layer {} of {}: experts", moe.layer, in.layers.back().layer),
-                expert_units(in, inputs, moe));
+    in.crew.run(stage_of(step, in.layers.back().layer), expert_units(in, inputs, moe));
   }
 }
 
@@ -406,7 +379,7 @@ class Audit {
   }
 
   bool inputs_are_intact(int64_t layer) {
-    const bool two = has_target(in_.options) && layer > split_layer_of(in_.layers);
+    const bool two = has_original_stream(in_.options) && layer > split_layer_of(in_.layers);
     for (const Stream stream : {Stream::kQuantized, Stream::kOriginal}) {
       if (stream == Stream::kOriginal && !two) continue;
       for (const std::string& file : in_.activations->files_at(stream, layer)) {
@@ -471,10 +444,6 @@ std::vector<LayerRecord> collect_layer_records(const Ledger& ledger, const std::
     records.push_back(std::move(layer));
   }
   return records;
-}
-
-int64_t split_layer_of(const std::vector<MoeLayer>& layers) {
-  return layers.front().layer;
 }
 
 }  // namespace trefoil

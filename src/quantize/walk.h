@@ -16,15 +16,9 @@
 #include "quantize/crew.h"
 #include "quantize/expert_job.h"
 #include "quantize/staged_shards.h"
+#include "quantize/walk_steps.h"
 
 namespace trefoil {
-
-// How the steps are cut. Chosen once for a job (memory_budget.h) and kept in its folder: no result depends on it.
-struct WorkGrain {
-  int64_t unit_rows = 1;         // calibration rows of a unit of attention
-  int64_t sweep_rows = 1;        // rows that go through all experts at once; a multiple of unit_rows
-  int64_t experts_per_unit = 8;  // experts of a unit of solving
-};
 
 struct WalkInputs {
   std::shared_ptr<const Checkpoint> source;
@@ -54,8 +48,5 @@ void audit_walk(const WalkInputs& inputs);
 // What the units of the quantized layers recorded, for the report.
 std::vector<LayerRecord> collect_layer_records(const Ledger& ledger, const std::vector<MoeLayer>& layers,
                                                const WorkGrain& grain, int64_t calibration_tokens);
-
-// The layer at which the original stream leaves the quantized one: the first to be quantized.
-int64_t split_layer_of(const std::vector<MoeLayer>& layers);
 
 }  // namespace trefoil
