@@ -121,7 +121,7 @@ void Crew::work(const Unit& unit) {
   const auto start = std::chrono::steady_clock::now();
   UnitRecord record = unit.work();
   record.unit = unit.name;
-  record.by = this_process();
+  record.by = this_process(options_.place);
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   busy_seconds_ += record.seconds;
   ledger_.commit(record);

@@ -29,7 +29,7 @@ class Crew {
     bool is_shared = false;                   // other processes may be at work in the same folder
     const std::atomic<bool>* stop = nullptr;  // may be null
     QuantizeOptions::Place place = {};        // rank r of n begins at unit r/n of a step
-    std::vector<PlannedStep> plan;            // of the job, for its progress; may be empty
+    std::vector<PlannedStep> plan = {};       // of the job, for its progress; may be empty
     uint64_t budget_bytes = 0;                // of memory, for progress
   };
 

@@ -80,7 +80,7 @@ TEST(Status, SeesARunningJob) {
   const JobStatus& status = job.look.seen;
   EXPECT_EQ(status.state, JobState::kRunning);
   ASSERT_THAT(status.workers, SizeIs(1));
-  EXPECT_EQ(status.workers[0].name, this_process());
+  EXPECT_EQ(status.workers[0].name, this_process({}));
   EXPECT_TRUE(status.workers[0].at_work);
   EXPECT_EQ(status.workers[0].units, status.done_units);
   EXPECT_GT(status.done_units, 0);
