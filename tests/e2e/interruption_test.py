@@ -126,7 +126,7 @@ class Interruptions(unittest.TestCase):
             with self.subTest(size=size):
                 self.assertEqual(contents(output), self.expected)
 
-    def test_a_killed_process_is_named_and_the_others_go_on(self):
+    def test_the_others_go_on_when_a_process_is_killed(self):
         output = self.root / "widowed"
         victim = subprocess.Popen(command(output, "--join"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         for line in victim.stderr:
@@ -137,7 +137,7 @@ class Interruptions(unittest.TestCase):
         victim.wait()
         notes = survivor.communicate(timeout=300)[1]
         self.assertEqual(survivor.returncode, 0, notes)
-        self.assertIn(f"process {victim.pid} is gone".encode(), notes)
+        # Whether it held a unit at that moment is chance; that a dead holder is named, Crew.ADeadRankIsNamed tests.
         self.assertEqual(contents(output), self.expected)
 
     def test_two_without_join_are_kept_apart(self):
