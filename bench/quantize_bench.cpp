@@ -32,6 +32,7 @@ struct Arguments {
   uint64_t seed = 1;
   std::string recipe = "trefoil";
   bool plain = false;
+  bool zero_mask = false;
   std::string write;  // a safetensors file for tests/reference/gptq_reference.py
 };
 
@@ -183,6 +184,7 @@ void write_expert(const SyntheticLayer& layer, const QuantizeOptions& options, c
 QuantizeOptions options_of(const Arguments& arguments) {
   QuantizeOptions options;
   options.recipe = arguments.recipe == "stock" ? QuantizeRecipe::kStock : QuantizeRecipe::kTrefoil;
+  options.stock_zero_mask = arguments.zero_mask;
   if (arguments.plain) options.tuning.w2_sequential = false;  // w2's loss then has the same inputs in every recipe
   return options;
 }
@@ -228,6 +230,7 @@ int main(int argc, char** argv) {
   app.add_option("--seed", arguments.seed);
   app.add_option("--recipe", arguments.recipe)->check(CLI::IsMember({"trefoil", "stock"}));
   app.add_flag("--plain", arguments.plain, "trefoil without token weights, second stream and output metric");
+  app.add_flag("--stock-zero-mask", arguments.zero_mask, "stock: as `trefoil quantize --stock-zero-mask`");
   app.add_option("--write", arguments.write, "write weights, inputs and results for tests/reference/gptq_reference.py");
   CLI11_PARSE(app, argc, argv);
   try {

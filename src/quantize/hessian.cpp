@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "quantize/lanes.h"
 #include "quantize/linalg.h"
 
 namespace trefoil {
@@ -81,15 +82,24 @@ std::vector<float> HessianAccumulator::mean() {
   std::vector<float> full = lower_;
   if (buffered_ > 0) syrk_lower(dim_, buffered_, buffer_.data(), dim_, full.data(), dim_);
   const double factor = weight_sum_ > 0 ? 1.0 / weight_sum_ : 0.0;
-  for (int64_t i = 0; i < dim_; ++i) {
-    for (int64_t j = 0; j <= i; ++j) {
+  constexpr int64_t kTile = 64;  // a tile and its mirror image fit the cache together
+  for (int64_t row = 0; row < dim_; row += kTile) {
+    for (int64_t col = 0; col <= row; col += kTile) finish_tile(full, factor, row, col, kTile);
+  }
+  return full;
+}
+
+// Divides a tile of the lower triangle and mirrors it.
+void HessianAccumulator::finish_tile(std::vector<float>& full, double factor, int64_t row, int64_t col,
+                                     int64_t tile) const {
+  for (int64_t i = row; i < std::min(row + tile, dim_); ++i) {
+    for (int64_t j = col; j < std::min(col + tile, i + 1); ++j) {
       const auto value = static_cast<float>(static_cast<double>(full[static_cast<size_t>(i * dim_ + j)]) * factor);
       if (!std::isfinite(value)) fail(ErrorCode::kCorrupt, "Hessian entry ({}, {}) overflowed: inputs too large", i, j);
       full[static_cast<size_t>(i * dim_ + j)] = value;
       full[static_cast<size_t>(j * dim_ + i)] = value;
     }
   }
-  return full;
 }
 
 CrossAccumulator::CrossAccumulator(int64_t dim)
@@ -191,10 +201,28 @@ std::vector<float> mismatch_target(std::span<const float> weight, std::span<cons
   return target;
 }
 
+namespace {
+
+// sums[r] += sum_k a[k, r] b[k, r]; a, b: [count, rows].
+void add_column_products(const float* a, const float* b, int64_t count, int64_t rows, double* sums) {
+  using lanes::kLanes;
+  for (int64_t r = 0; r < rows; r += kLanes) {
+    double sum[kLanes] = {};  // in registers
+    for (int64_t k = 0; k < count; ++k) {
+      const float *x = a + k * rows + r, *y = b + k * rows + r;
+      for (int l = 0; l < kLanes; ++l) sum[l] += static_cast<double>(x[l]) * static_cast<double>(y[l]);
+    }
+    for (int l = 0; l < kLanes; ++l) sums[r + l] += sum[l];
+  }
+}
+
+}  // namespace
+
 // H is symmetric: with its columns in blocks, blocks left of the diagonal stand for those above it as well.
 std::vector<double> row_losses(std::span<const float> error, std::span<const float> hessian, int64_t rows,
                                int64_t dim) {
   TREFOIL_CHECK(static_cast<int64_t>(error.size()) == rows * dim && hessian.size() == square(dim));
+  TREFOIL_CHECK(rows % lanes::kLanes == 0);
   std::vector<double> losses(static_cast<size_t>(rows), 0.0);
   if (rows == 0) return losses;
   std::vector<float> product(static_cast<size_t>(std::min(kLossTerms, dim) * rows));
@@ -204,11 +232,7 @@ std::vector<double> row_losses(std::span<const float> error, std::span<const flo
       const int64_t width = std::min(kLossTerms, dim - j);
       gemm(Transpose::kNo, Transpose::kNo, height, rows, width, i == j ? 1.0f : 2.0f, hessian.data() + i * dim + j, dim,
            error.data() + j * rows, rows, 0.0f, product.data(), rows);
-      for (int64_t k = 0; k < height; ++k) {
-        const float *e = error.data() + (i + k) * rows, *p = product.data() + k * rows;
-        for (int64_t r = 0; r < rows; ++r)
-          losses[static_cast<size_t>(r)] += static_cast<double>(e[r]) * static_cast<double>(p[r]);
-      }
+      add_column_products(error.data() + i * rows, product.data(), height, rows, losses.data());
     }
   }
   return losses;

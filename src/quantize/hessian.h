@@ -34,6 +34,7 @@ class HessianAccumulator {
 
  private:
   void flush();
+  void finish_tile(std::vector<float>& full, double factor, int64_t row, int64_t col, int64_t tile) const;
 
   int64_t dim_;
   int64_t tokens_ = 0;
@@ -91,7 +92,8 @@ std::vector<float> mismatch_map(std::vector<float> cross, std::span<const float>
 std::vector<float> mismatch_target(std::span<const float> weight, std::span<const float> map, int64_t rows, int64_t dim,
                                    double alpha);
 
-// e H e^T for each row e of E. error: E transposed, [dim, rows], as panels are (lanes.h). hessian: [dim, dim], symmetric.
+// e H e^T for each row e of E. error: E transposed, [dim, rows], as panels are (lanes.h): rows is a multiple of kLanes.
+// hessian: [dim, dim], symmetric.
 // Products of f32 blocks, each element a sum of at most kLossTerms products, added up in f64.
 constexpr int64_t kLossTerms = 512;
 std::vector<double> row_losses(std::span<const float> error, std::span<const float> hessian, int64_t rows, int64_t dim);

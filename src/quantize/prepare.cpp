@@ -69,15 +69,16 @@ bool factorize(PreparedHessian& prepared, const std::vector<float>& diagonal, do
   std::reverse(factor.begin(), factor.end());  // turning the matrix by 180 degrees reverses its elements
   prepared.pivots.resize(static_cast<size_t>(n));
   prepared.unit_upper.assign(static_cast<size_t>(n * n), 0.0f);
+  std::vector<T> roots(static_cast<size_t>(n));
   for (int64_t j = 0; j < n; ++j) {
-    const T root = factor[static_cast<size_t>(j * n + j)];
+    const T root = roots[static_cast<size_t>(j)] = factor[static_cast<size_t>(j * n + j)];
     prepared.pivots[static_cast<size_t>(j)] = static_cast<float>(root * root);
   }
   for (int64_t i = 0; i < n; ++i) {
     float* to = prepared.unit_upper.data() + i * n;
     to[i] = 1.0f;
-    for (int64_t j = i + 1; j < n; ++j)
-      to[j] = static_cast<float>(factor[static_cast<size_t>(i * n + j)] / factor[static_cast<size_t>(j * n + j)]);
+    const T* from = factor.data() + i * n;
+    for (int64_t j = i + 1; j < n; ++j) to[j] = static_cast<float>(from[j] / roots[static_cast<size_t>(j)]);
   }
   return true;
 }
