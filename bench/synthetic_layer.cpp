@@ -100,7 +100,7 @@ SyntheticLayer::SyntheticLayer(const LayerSize& size, Evidence evidence, uint64_
       stored.linear[static_cast<size_t>(part)] = resolve_linear(*checkpoint_, module_of(expert, part));
   }
   draw_latents(size, evidence, seed, pool);
-  shared_hessian_ = shared_hessian_of(*latent_, pool);
+  shared_hessian_ = shared_hessian_of(*latent_, pool.num_threads(), pool);
   if (evidence == Evidence::kWhole) draw_metric(size, seed);
 }
 
@@ -158,8 +158,10 @@ void SyntheticLayer::draw_latents(const LayerSize& size, Evidence evidence, uint
       mix[static_cast<size_t>(i * size.latent + j)] *= amplitude * channel[static_cast<size_t>(j)];
   }
   const bool streams = evidence == Evidence::kWhole;
-  latent_.emplace(folder_, "latent", size.tokens, size.latent, ActivationFile::Element::kBf16);
-  if (streams) original_latent_.emplace(folder_, "original", size.tokens, size.latent, ActivationFile::Element::kBf16);
+  latent_.emplace(folder_, "latent", size.tokens, size.latent, ActivationFile::Element::kBf16, RowAccess::kWrite);
+  if (streams)
+    original_latent_.emplace(folder_, "original", size.tokens, size.latent, ActivationFile::Element::kBf16,
+                             RowAccess::kWrite);
   constexpr int64_t kBlock = 256;  // tokens drawn from a seed of their own, so that threads do not matter
   pool.parallel_ranges(size.tokens, kBlock, [&](int64_t begin, int64_t end) {
     Gaussian own(seed + 2 + static_cast<uint64_t>(begin));
