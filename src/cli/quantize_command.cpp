@@ -82,6 +82,9 @@ class RankProgress : public ProgressSink {
   void update(std::string_view stage, int64_t done, int64_t total) override {
     if (is_first_) inner_->update(stage, done, total);
   }
+  void update_job(std::string_view stage, int64_t done, int64_t total, const ProgressRates& rates) override {
+    if (is_first_) inner_->update_job(stage, done, total, rates);
+  }
   void note(std::string_view message) override { inner_->note(fmt::format("{}: {}", name_, message)); }
 
  private:

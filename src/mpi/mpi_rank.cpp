@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "base/error.h"
 #include "mpi/mpi_abi.h"
@@ -15,6 +17,9 @@ namespace trefoil {
 namespace {
 
 namespace fs = std::filesystem;
+
+// MPICH's launcher drops what it has not yet read of a rank's output when the rank aborts: its last words.
+constexpr auto kMessageTime = std::chrono::milliseconds(500);
 
 struct Launcher {
   const char* mpi;
@@ -96,7 +101,12 @@ void MpiRank::barrier() const {
 }
 
 int MpiRank::leave(int code) const {
-  code == 0 ? static_cast<void>(module_->finalize()) : module_->abort(code);
+  if (code == 0) {
+    module_->finalize();
+  } else {
+    std::this_thread::sleep_for(kMessageTime);
+    module_->abort(code);
+  }
   return code;
 }
 

@@ -83,6 +83,7 @@ class Ranks(unittest.TestCase):
                 self.assertEqual(contents(output), self.expected, (ranks, threads))
                 self.assertEqual(printed.count("| matrices |"), 1, "rank 0 reports, and nobody else")
                 self.assertNotIn("another process", printed)
+                self.assertIn('"left_s"', notes, "rank 0 says how fast it is, as one process does")
                 self.assertNotIn("is gone", notes)
 
     @for_each_mpi
