@@ -21,11 +21,13 @@
 // LAPACK, which OpenBLAS contains: its Fortran names, column-major. And, in builds for several processors, the two
 // functions with which it chooses its kernels when it is loaded; absent in others.
 extern "C" {
+// NOLINTBEGIN(readability-identifier-naming): names of others.
 void spotrf_(const char* uplo, const int* n, float* a, const int* lda, int* info);
 void dpotrf_(const char* uplo, const int* n, double* a, const int* lda, int* info);
 void strtri_(const char* uplo, const char* diag, const int* n, float* a, const int* lda, int* info);
 [[gnu::weak]] void gotoblas_dynamic_init();
 [[gnu::weak]] void gotoblas_dynamic_quit();
+// NOLINTEND(readability-identifier-naming)
 }
 
 namespace trefoil {
