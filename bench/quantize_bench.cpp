@@ -94,8 +94,7 @@ bool is_solve(Phase phase) {
 
 PhaseCost solve_and_hessian(const ExpertTimes& times) {
   PhaseTimes sum;
-  for (int i = 0; i < kNumPhases; ++i) {
-    const auto phase = static_cast<Phase>(i);
+  for (const Phase phase : kPhases) {
     if (!is_solve(phase)) continue;
     sum.add(phase, times.gate_up[phase]);
     sum.add(phase, times.down[phase]);
@@ -106,12 +105,10 @@ PhaseCost solve_and_hessian(const ExpertTimes& times) {
 void print_table(const Run& run, double ceiling) {
   const auto threads = static_cast<int>(run.experts.size());
   fmt::print("{:<22} {:>9} {:>9} {:>9} {:>8}\n", "phase, per expert", "CPU s", "TFLOP", "GFLOP/s", "% of top");
-  for (int i = 0; i < kNumPhases; ++i) {
-    const auto phase = static_cast<Phase>(i);
+  for (const Phase phase : kPhases) {
     print_line(fmt::format("w1+w3 {}", to_string(phase)), run.times.gate_up[phase], threads, ceiling);
   }
-  for (int i = 0; i < kNumPhases; ++i) {
-    const auto phase = static_cast<Phase>(i);
+  for (const Phase phase : kPhases) {
     print_line(fmt::format("w2    {}", to_string(phase)), run.times.down[phase], threads, ceiling);
   }
   PhaseTimes all = run.times.gate_up;

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "eval/report_tables.h"
@@ -11,19 +10,7 @@ namespace {
 constexpr double kSmallest = 1e-4;  // below it, powers of ten
 const char* const kNothing = "-";
 
-int digits_after_point(double unit, int significant) {
-  return std::clamp(significant - 1 - static_cast<int>(std::floor(std::log10(unit))), 0, 9);
-}
-
 }  // namespace
-
-std::string format_number(double value) {
-  if (std::isnan(value)) return kNothing;
-  if (value == 0) return "0";
-  const double size = std::fabs(value);
-  if (size < kSmallest || size >= 1e7) return fmt::format("{:.2e}", value);
-  return fmt::format("{:.{}f}", value, digits_after_point(size, 4));
-}
 
 std::string format_estimate(const Estimate& estimate) {
   const double error = estimate.standard_error;
@@ -34,7 +21,7 @@ std::string format_estimate(const Estimate& estimate) {
     return fmt::format("{:.2e} ± {:.1e}", estimate.value, error);
   }
   if (error < 1e-8) return format_number(estimate.value) + " ± 0.00000001";
-  const int digits = digits_after_point(error, 2);
+  const int digits = decimals_for(error, 2);
   return fmt::format("{:.{}f} ± {:.{}f}", estimate.value, digits, error, digits);
 }
 

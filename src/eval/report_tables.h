@@ -1,21 +1,13 @@
-// The tables of a report, as cells of plain text: Markdown and HTML show the same ones.
+// The tables of an evaluation: Markdown and HTML show the same ones.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "eval/eval_record.h"
+#include "report/report_table.h"
 
 namespace trefoil {
-
-struct ReportTable {
-  std::string title;
-  std::string note;  // one or two sentences, may be empty
-  std::vector<std::string> header;
-  std::vector<std::vector<std::string>> rows;  // each as long as header; the first column is text, the rest numbers
-
-  bool empty() const { return rows.empty(); }
-};
 
 ReportTable headline_table(const EvalRecord& record);
 ReportTable tail_table(const EvalRecord& record);
@@ -38,7 +30,5 @@ const NoiseSummary* largest_noise(const EvalRecord& record);
 std::string format_estimate(const Estimate& estimate);
 // The same of a share in per cent, "93.21 ± 0.12".
 std::string format_percent(const Estimate& share);
-// Four significant digits, "1.2e-06" below 1e-4, "0", "-".
-std::string format_number(double value);
 
 }  // namespace trefoil

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "base/bytes.h"
 #include "text/shared_runs.h"
@@ -82,15 +81,6 @@ std::string held_out_list(const HeldOutOverlap& overlap) {
   return list;
 }
 
-struct ThinExpert {
-  int64_t tokens = 0;
-  int64_t layer = 0;
-  int64_t expert = 0;
-  bool operator<(const ThinExpert& other) const {
-    return std::tie(tokens, layer, expert) < std::tie(other.tokens, other.layer, other.expert);
-  }
-};
-
 }  // namespace
 
 std::string calibration_markdown(const CalibrationSet& calibration) {
@@ -105,21 +95,14 @@ std::string calibration_markdown(const CalibrationSet& calibration) {
 }
 
 std::string thin_experts_markdown(const std::vector<LayerRecord>& layers, int64_t columns) {
-  std::vector<ThinExpert> thin;
-  for (const LayerRecord& layer : layers) {
-    for (size_t expert = 0; expert < layer.tokens_per_expert.size(); ++expert) {
-      const int64_t tokens = layer.tokens_per_expert[expert];
-      if (tokens < columns) thin.push_back({tokens, layer.layer, static_cast<int64_t>(expert)});
-    }
-  }
-  if (thin.empty()) return {};
-  const size_t listed = std::min(kMaxListed, thin.size());
-  std::partial_sort(thin.begin(), thin.begin() + static_cast<ptrdiff_t>(listed), thin.end());
+  int64_t all = 0;
+  for (const LayerRecord& layer : layers) all += layer.thin_experts(columns);
+  if (all == 0) return {};
   std::string table = "\n| thinnest experts: layer | expert | tokens |\n|---:|---:|---:|\n";
-  for (size_t i = 0; i < listed; ++i) {
-    table += fmt::format("| {} | {} | {} |\n", thin[i].layer, thin[i].expert, count(thin[i].tokens));
+  for (const ThinExpert& thin : thinnest_experts(layers, columns, kMaxListed)) {
+    table += fmt::format("| {} | {} | {} |\n", thin.layer, thin.expert, count(thin.tokens));
   }
-  return table + left_out(thin.size());
+  return table + left_out(static_cast<size_t>(all));
 }
 
 }  // namespace trefoil

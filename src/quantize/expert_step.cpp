@@ -28,6 +28,7 @@ class ExpertUnit {
     SolvedExperts solved;
     UnitRecord record;
     for (size_t i = 0; i < results.size(); ++i) {
+      solved.times += results[i].times;
       solved.tokens_per_expert.push_back(tokens[i].count());
       for (MatrixRecord& matrix : results[i].record) solved.matrices.push_back(std::move(matrix));
       record.ranges.insert(record.ranges.end(), results[i].written.begin(), results[i].written.end());
@@ -41,6 +42,7 @@ class ExpertUnit {
   // What is left of an expert once its codes are in the shard.
   struct Solved {
     std::array<MatrixRecord, 3> record;
+    ExpertTimes times;
     std::vector<WrittenRange> written;
   };
 
@@ -81,6 +83,7 @@ class ExpertUnit {
       solved.written.insert(solved.written.end(), ranges.begin(), ranges.end());
     }
     solved.record = std::move(result.record);
+    solved.times = result.times;
     return solved;
   }
 

@@ -13,6 +13,7 @@
 #include "plan/quantize_needs.h"
 #include "quantize/calibration.h"
 #include "quantize/job_folder.h"
+#include "quantize/job_tally.h"
 #include "quantize/linalg.h"
 #include "quantize/output_check.h"
 #include "quantize/provenance.h"
@@ -97,7 +98,8 @@ class QuantizeJob {
     if (!is_partial()) {
       side_files_ = side_files_of(options_.source);
       std::erase_if(side_files_, [](const std::string& name) {
-        return name == kConfigFile || name == kRecipeFile || name == kReportFile || name == kSumsFile;
+        return name == kConfigFile || name == kRecipeFile || name == kReportFile || name == kReportPage ||
+               name == kSumsFile;
       });
       files_.insert(files_.end(), side_files_.begin(), side_files_.end());
       card_file_ = contains(side_files_, "README.md") ? "MODEL_CARD.md" : "README.md";
@@ -105,7 +107,7 @@ class QuantizeJob {
       files_.insert(files_.end(), {kConfigFile, card_file_, kRecipeFile});
       if (has_index_) files_.push_back(kIndexFile);
     }
-    files_.insert(files_.end(), {kReportFile, kSumsFile});
+    files_.insert(files_.end(), {kReportFile, kReportPage, kSumsFile});
     report_.bits_per_weight = bits_per_weight();
   }
 
@@ -312,13 +314,26 @@ class QuantizeJob {
   // The facts of the report that the units recorded.
   void collect(const JobFolder& job, const Ledger& ledger) {
     report_.layers = collect_layer_records(ledger, layers_, job.grain(), report_.calibration.num_tokens());
+    report_.steps = step_records(job, ledger);
     report_.peak_memory_bytes = peak_resident_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+  std::vector<StepRecord> step_records(const JobFolder& job, const Ledger& ledger) const {
+    JobTally tally(steps_cut_by(job.grain()));
+    for (const std::string& unit : ledger.units()) {
+      if (const auto record = read_unit_summary(ledger.record_of(unit))) tally.add(unit, record->seconds);
+    }
+    std::vector<StepRecord> records;
+    for (const JobTally::Step& step : tally.steps())
+      records.push_back({step.plan.kind, step.plan.layer, step.seconds, step.plan.gflop});
+    return records;
   }
 
   // Everything but the shards, and the check that what is there is a checkpoint.
   void complete(const fs::path& staging) {
     write_text_file(staging / kReportFile, report_json(report_));
+    write_text_file(staging / kReportPage, report_html(report_));
     progress_.update("checking the output", 0, 0);
     if (is_partial()) {
       check_shards(staging, plans_);

@@ -203,10 +203,11 @@ TEST(Quantize, OutputIsACompleteRepository) {
       EXPECT_EQ(output.at(name), contents) << name;
     }
   }
-  for (const char* name : {"recipe.yaml", "quantization_report.json", "SHA256SUMS", "MODEL_CARD.md"}) {
+  for (const char* name :
+       {"recipe.yaml", "quantization_report.json", "quantization_report.html", "SHA256SUMS", "MODEL_CARD.md"}) {
     EXPECT_TRUE(output.contains(name)) << name;
   }
-  EXPECT_EQ(output.size(), source.size() + 4) << "nothing temporary is left";
+  EXPECT_EQ(output.size(), source.size() + 5) << "nothing temporary is left";
 
   const QuantizationConfigs configs = parse_quantization_configs(output.at("config.json"), "config.json");
   EXPECT_FALSE(configs.nested.has_value());
@@ -507,7 +508,7 @@ TEST(Quantize, SomeLayersMakeAPartAndEqualTheWhole) {
   const QuantizeSummary summary = quantize(part);
   EXPECT_EQ(summary.layers, 2);
   const auto all = files_of(whole.output), some = files_of(part.output);
-  EXPECT_EQ(some.size(), 4u) << "two shards, the report, the sums";
+  EXPECT_EQ(some.size(), 5u) << "two shards, the reports, the sums";
   for (const auto& [name, contents] : shards_of(part.output)) EXPECT_TRUE(all.at(name) == contents) << name;
   EXPECT_TRUE(report_of(part.output).at("partial"));
   part.layers = QuantizeOptions::LayerRange{0, 1};

@@ -100,7 +100,14 @@ TEST(UnitPayload, ComesBackToTheBit) {
   matrix.loss = 0.1 + 0.2;
   matrix.n_eff = 1e-300;
   matrix.fallback = "identity: \"why\"";
-  const SolvedExperts back = parse_payload(to_payload({{3, 0}, {matrix}}));
+  ExpertTimes times;
+  times.gate_up.add(Phase::kMoments, {0.1, 3e9});
+  times.down.add(Phase::kEncode, {0.3, 0});
+  const SolvedExperts back = parse_payload(to_payload({{3, 0}, {matrix}, times}));
+  EXPECT_EQ(back.times.gate_up[Phase::kMoments].seconds, 0.1);
+  EXPECT_EQ(back.times.gate_up[Phase::kMoments].flops, 3e9);
+  EXPECT_EQ(back.times.down[Phase::kEncode].seconds, 0.3);
+  EXPECT_EQ(back.times.down[Phase::kMoments].seconds, 0);
   EXPECT_THAT(back.tokens_per_expert, ElementsAre(3, 0));
   EXPECT_EQ(back.matrices.at(0).loss, matrix.loss);
   EXPECT_EQ(back.matrices.at(0).n_eff, matrix.n_eff);

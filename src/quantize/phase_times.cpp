@@ -5,8 +5,8 @@
 namespace trefoil {
 
 const char* to_string(Phase phase) {
-  static constexpr const char* kNames[kNumPhases] = {"decode", "gather", "forward", "moments", "cross",  "target",
-                                                     "factor", "scales", "sweep",   "refine",  "losses", "encode"};
+  static constexpr const char* kNames[kPhases.size()] = {"decode", "gather", "forward", "moments", "cross",  "target",
+                                                         "factor", "scales", "sweep",   "refine",  "losses", "encode"};
   return kNames[static_cast<int>(phase)];
 }
 
@@ -17,7 +17,7 @@ void PhaseTimes::add(Phase phase, const PhaseCost& cost) {
 }
 
 PhaseTimes& PhaseTimes::operator+=(const PhaseTimes& other) {
-  for (int i = 0; i < kNumPhases; ++i) add(static_cast<Phase>(i), other.cost_[static_cast<size_t>(i)]);
+  for (const Phase phase : kPhases) add(phase, other[phase]);
   return *this;
 }
 

@@ -26,7 +26,9 @@ enum class Phase {
   kLosses,   // what is reported and decided by
   kEncode,   // packing
 };
-constexpr int kNumPhases = static_cast<int>(Phase::kEncode) + 1;
+constexpr std::array<Phase, 12> kPhases = {Phase::kDecode, Phase::kGather, Phase::kForward, Phase::kMoments,
+                                           Phase::kCross,  Phase::kTarget, Phase::kFactor,  Phase::kScales,
+                                           Phase::kSweep,  Phase::kRefine, Phase::kLosses,  Phase::kEncode};
 const char* to_string(Phase phase);  // "decode", "gather", ...
 
 struct PhaseCost {
@@ -42,7 +44,7 @@ class PhaseTimes {
   PhaseCost total() const;
 
  private:
-  std::array<PhaseCost, kNumPhases> cost_ = {};
+  std::array<PhaseCost, kPhases.size()> cost_ = {};
 };
 
 // An expert's, or many experts': w1 and w3 share most phases and are counted together.

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "quantize/calibration_json.h"
+#include "quantize/report_facts.h"
 
 namespace trefoil {
 namespace {
@@ -124,17 +124,42 @@ Spread spread_of(std::vector<int64_t> values) {
   return {values.front(), values[values.size() / 2], values.back()};
 }
 
-Json layer_json(const LayerRecord& layer, int64_t columns) {
+// Nothing for phases that took no time.
+Json phases_json(const PhaseTimes& times) {
+  Json json = Json::object();
+  for (const Phase phase : kPhases) {
+    const PhaseCost& cost = times[phase];
+    if (cost.seconds > 0) json[to_string(phase)] = {{"cpu_seconds", cost.seconds}, {"gflop", cost.flops / 1e9}};
+  }
+  return json;
+}
+
+Json times_json(const ExpertTimes& times) {
+  return {{"w1+w3", phases_json(times.gate_up)}, {"w2", phases_json(times.down)}};
+}
+
+// Seconds by kind of step; nothing for those that took none.
+Json steps_json(const QuantizeReport& report, std::optional<int64_t> layer = {}) {
+  Json json = Json::object();
+  for (const StepKind kind : kStepKinds) {
+    if (const double seconds = step_seconds(report, kind, layer); seconds > 0) json[to_string(kind)] = seconds;
+  }
+  return json;
+}
+
+Json layer_json(const LayerRecord& layer, const QuantizeReport& report) {
   const Spread spread = spread_of(layer.tokens_per_expert);
   Json matrices = Json::array();
   for (const MatrixRecord& matrix : layer.matrices) matrices.push_back(matrix_json(matrix));
   return {{"layer", layer.layer},
           {"seconds", layer.seconds},
+          {"seconds_by_step", steps_json(report, layer.layer)},
+          {"phases", times_json(layer.times)},
           {"tokens", layer.tokens},
           {"tokens_per_expert_min", spread.least},
           {"tokens_per_expert_median", spread.median},
           {"tokens_per_expert_max", spread.most},
-          {"thin_experts", layer.thin_experts(columns)},
+          {"thin_experts", layer.thin_experts(report.latent)},
           {"experts_without_tokens", layer.experts_without_tokens()},
           {"tokens_per_expert", layer.tokens_per_expert},
           {"matrices", std::move(matrices)}};
@@ -148,12 +173,6 @@ Json resources_json(const QuantizeReport& report) {
 }
 
 Json totals_json(const QuantizeReport& report, const QuantizeSummary& summary) {
-  std::map<std::string, int64_t> by_reason;
-  for (const LayerRecord& layer : report.layers) {
-    for (const MatrixRecord& matrix : layer.matrices) {
-      if (!matrix.fallback.empty()) ++by_reason[matrix.fallback];
-    }
-  }
   return {{"layers", summary.layers},
           {"matrices", summary.matrices},
           {"mean_relative_error",
@@ -161,11 +180,13 @@ Json totals_json(const QuantizeReport& report, const QuantizeSummary& summary) {
           {"thin_experts", summary.thin_experts},
           {"experts_without_tokens", summary.experts_without_tokens},
           {"fallbacks", summary.fallbacks},
-          {"fallbacks_by_reason", by_reason},
+          {"fallbacks_by_reason", fallbacks_by_reason(report)},
           {"source_tensor_bytes", summary.source_bytes},
           {"output_tensor_bytes", summary.output_bytes},
           {"bits_per_weight", summary.bits_per_weight},
-          {"seconds", summary.seconds}};
+          {"seconds", summary.seconds},
+          {"seconds_by_step", steps_json(report)},
+          {"phases", times_json(all_expert_times(report))}};
 }
 
 }  // namespace
@@ -188,6 +209,19 @@ int64_t LayerRecord::thin_experts(int64_t columns) const {
 
 int64_t LayerRecord::experts_without_tokens() const {
   return std::count(tokens_per_expert.begin(), tokens_per_expert.end(), 0);
+}
+
+std::vector<ThinExpert> thinnest_experts(const std::vector<LayerRecord>& layers, int64_t columns, size_t limit) {
+  std::vector<ThinExpert> thin;
+  for (const LayerRecord& layer : layers) {
+    for (size_t expert = 0; expert < layer.tokens_per_expert.size(); ++expert) {
+      const int64_t tokens = layer.tokens_per_expert[expert];
+      if (tokens < columns) thin.push_back({tokens, layer.layer, static_cast<int64_t>(expert)});
+    }
+  }
+  std::sort(thin.begin(), thin.end());
+  if (thin.size() > limit) thin.resize(limit);
+  return thin;
 }
 
 QuantizeSummary summarize(const QuantizeReport& report) {
@@ -221,7 +255,7 @@ QuantizeSummary summarize(const QuantizeReport& report) {
 
 std::string report_json(const QuantizeReport& report) {
   Json layers = Json::array();
-  for (const LayerRecord& layer : report.layers) layers.push_back(layer_json(layer, report.latent));
+  for (const LayerRecord& layer : report.layers) layers.push_back(layer_json(layer, report));
   Json json = {{"what", "trefoil quantization report"},
                {"report_version", 1},
                {"partial", report.options.layers.has_value()},

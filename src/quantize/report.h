@@ -1,21 +1,26 @@
-// quantization_report.json: what was done to every matrix, from what, with what. And its summary as Markdown for the
-// model card. Facts only come in here; nothing is computed from the weights. docs/quantization.md, "The report".
+// quantization_report.json: what was done to every matrix, from what, with what. Its summary as Markdown for the model
+// card, and as a page with figures for people. Facts only come in here; nothing is computed from the weights.
+// docs/quantization.md, "The report".
 //
-// Times are in the report and nowhere else in the output, so two runs differ only there.
+// Times are in the JSON and in the page and nowhere else in the output, so two runs differ only there.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "quantize/calibration.h"
+#include "quantize/phase_times.h"
 #include "quantize/source_experts.h"
+#include "quantize/walk_steps.h"
 #include "trefoil/quantize.h"
 
 namespace trefoil {
 
 inline constexpr const char* kReportFile = "quantization_report.json";
+inline constexpr const char* kReportPage = "quantization_report.html";
 
 // One Linear.
 struct MatrixRecord {
@@ -41,9 +46,18 @@ struct LayerRecord {
   int64_t tokens = 0;
   std::vector<int64_t> tokens_per_expert;
   std::vector<MatrixRecord> matrices;  // experts ascending, w1 w2 w3
+  ExpertTimes times;                   // CPU time of the solver
 
   int64_t thin_experts(int64_t columns) const;  // experts with fewer than `columns` tokens
   int64_t experts_without_tokens() const;
+};
+
+// A step of the walk over the layers, or the copying.
+struct StepRecord {
+  StepKind kind = StepKind::kEmbedding;
+  int64_t layer = -1;  // -1: of none
+  double seconds = 0;  // that its units took, over all processes and runs
+  double gflop = 0;    // as planned; 0: not counted
 };
 
 struct ShardRecord {
@@ -77,6 +91,7 @@ struct QuantizeReport {
   int64_t latent = 0;  // input columns of w1 and w3
   int64_t inner = 0;   // input columns of w2
   std::vector<LayerRecord> layers;
+  std::vector<StepRecord> steps;
   uint64_t output_tensor_bytes = 0;
   double bits_per_weight = 0;
   double seconds = 0;
@@ -89,8 +104,22 @@ struct QuantizeReport {
 // The totals of a report.
 QuantizeSummary summarize(const QuantizeReport& report);
 
+// The experts with the fewest tokens among those with fewer than `columns`, at most `limit` of them.
+struct ThinExpert {
+  int64_t tokens = 0;
+  int64_t layer = 0;
+  int64_t expert = 0;
+  bool operator<(const ThinExpert& other) const {
+    return std::tie(tokens, layer, expert) < std::tie(other.tokens, other.layer, other.expert);
+  }
+};
+std::vector<ThinExpert> thinnest_experts(const std::vector<LayerRecord>& layers, int64_t columns, size_t limit);
+
 // Keys in a fixed order; containers of plain values on one line, so that a matrix is a line.
 std::string report_json(const QuantizeReport& report);
+// Self-contained, like eval's: loss by layer and kind, tokens of experts, fallbacks, time by step and phase, planned
+// against used, calibration, provenance.
+std::string report_html(const QuantizeReport& report);
 // A few tables for people: settings, calibration, errors by kind, thin experts, fallbacks.
 std::string report_markdown(const QuantizeReport& report);
 // Planned against used, for the person who ran the job: it differs from run to run and is in no file but the report.

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "support/expect_html.h"
+
 namespace trefoil {
 namespace {
 
@@ -82,6 +84,58 @@ TEST(QuantizeReport, MarkdownListsTheThinnestExperts) {
   EXPECT_THAT(report_markdown(report), HasSubstr("\n22 more are in the report.\n"));
   report.layers.clear();
   EXPECT_THAT(report_markdown(report), Not(HasSubstr("thinnest")));
+}
+
+// Two layers with all that a page has figures for.
+QuantizeReport report_with_times() {
+  QuantizeReport report = small_report();
+  report.layers.push_back(report.layers.front());
+  report.layers.back().layer = 8;
+  report.layers.front().times.gate_up.add(Phase::kMoments, {2, 8e9});
+  report.layers.back().times.gate_up.add(Phase::kMoments, {2, 8e9});
+  report.layers.back().times.down.add(Phase::kEncode, {1, 0});
+  report.steps = {{StepKind::kAttention, 7, 1.5, 0},
+                  {StepKind::kAttention, 7, 0.5, 0},
+                  {StepKind::kExperts, 8, 6, 10},
+                  {StepKind::kCopying, -1, 2, 0}};
+  return report;
+}
+
+TEST(QuantizeReport, TimesAreSummedByStepAndByPhase) {
+  const auto json = nlohmann::json::parse(report_json(report_with_times()));
+  EXPECT_EQ(json.at("layers").at(0).at("seconds_by_step"), (nlohmann::json{{"attention", 2.0}}));
+  EXPECT_EQ(json.at("layers").at(1).at("seconds_by_step"), (nlohmann::json{{"experts", 6.0}}));
+  EXPECT_EQ(json.at("totals").at("seconds_by_step"),
+            (nlohmann::json{{"attention", 2.0}, {"experts", 6.0}, {"copying", 2.0}}));
+  const auto& phases = json.at("totals").at("phases");
+  EXPECT_EQ(phases.at("w1+w3"), (nlohmann::json{{"moments", {{"cpu_seconds", 4.0}, {"gflop", 16.0}}}}));
+  EXPECT_EQ(phases.at("w2"), (nlohmann::json{{"encode", {{"cpu_seconds", 1.0}, {"gflop", 0.0}}}}));
+}
+
+TEST(QuantizeReport, PageHasEveryPartAndEscapesNames) {
+  QuantizeReport report = report_with_times();
+  report.source.folder = "<script>\"K3\"";
+  report.layers.front().matrices.back().fallback = "<b>why";
+  report.calibration.files = {{"<file>", 10, "ab", 3, 3, {}}};
+  report.calibration.sources = {{"<source>", 3}};
+  report.calibration.held_out = HeldOutOverlap{{{"<held>", "ef", 5, 1, 2, 1, 900, 70}}, 1};
+  const std::string page = report_html(report);
+  expect_balanced(page);
+  expect_self_contained(page);
+  for (const char* bad : {"<script", "<b>", "<file>", "<source>", "<held>"})
+    EXPECT_EQ(page.find(bad), std::string::npos) << bad;
+  EXPECT_THAT(page, HasSubstr("<td>attention</td><td>2.00</td><td>20.0 %</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>w1+w3 moments</td><td>4.00</td><td>80.0 %</td><td>16.00</td><td>4.0</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>&lt;b&gt;why</td><td>1</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>7</td><td>0</td><td>0</td>")) << "the thinnest expert";
+  size_t plots = 0;
+  for (size_t at = 0; (at = page.find("<svg", at)) != std::string::npos; ++at) ++plots;
+  EXPECT_EQ(plots, 3u) << "errors, tokens, time";
+  EXPECT_EQ(page.find(">nan"), std::string::npos);
+}
+
+TEST(QuantizeReport, PageOfAnEmptyReportIsWhole) {
+  expect_balanced(report_html(QuantizeReport()));
 }
 
 TEST(QuantizeReport, CalibrationIsDescribed) {

@@ -43,7 +43,7 @@ std::map<std::string, std::string> files_of(const fs::path& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const std::string name = entry.path().lexically_relative(folder).string();
-    if (entry.is_regular_file() && name != "quantization_report.json" && name != "SHA256SUMS")
+    if (entry.is_regular_file() && !name.starts_with("quantization_report.") && name != "SHA256SUMS")
       files[name] = read_text(entry.path());
   }
   return files;

@@ -45,12 +45,32 @@ MatrixRecord matrix_of(const Json& json) {
   return m;
 }
 
+// [[seconds, operations]] by phase.
+Json to_json(const PhaseTimes& times) {
+  Json json = Json::array();
+  for (const Phase phase : kPhases) json.push_back({times[phase].seconds, times[phase].flops});
+  return json;
+}
+
+PhaseTimes times_of(const Json& json) {
+  PhaseTimes times;
+  for (const Phase phase : kPhases) {
+    const Json& cost = json.at(static_cast<size_t>(phase));
+    times.add(phase, {cost.at(0).get<double>(), cost.at(1).get<double>()});
+  }
+  return times;
+}
+
 }  // namespace
 
 std::string to_payload(const SolvedExperts& solved) {
   Json matrices = Json::array();
   for (const MatrixRecord& matrix : solved.matrices) matrices.push_back(to_json(matrix));
-  return Json{{"tokens_per_expert", solved.tokens_per_expert}, {"matrices", std::move(matrices)}}.dump();
+  return Json{{"tokens_per_expert", solved.tokens_per_expert},
+              {"matrices", std::move(matrices)},
+              {"gate_up", to_json(solved.times.gate_up)},
+              {"down", to_json(solved.times.down)}}
+      .dump();
 }
 
 SolvedExperts parse_payload(const std::string& payload) {
@@ -59,6 +79,7 @@ SolvedExperts parse_payload(const std::string& payload) {
     SolvedExperts solved;
     solved.tokens_per_expert = json.at("tokens_per_expert").get<std::vector<int64_t>>();
     for (const Json& matrix : json.at("matrices")) solved.matrices.push_back(matrix_of(matrix));
+    solved.times = {times_of(json.at("gate_up")), times_of(json.at("down"))};
     return solved;
   } catch (const nlohmann::json::exception& wrong) {
     fail(ErrorCode::kCorrupt, "the record of a unit of experts: {}", wrong.what());

@@ -12,6 +12,7 @@ namespace trefoil {
 struct SolvedExperts {
   std::vector<int64_t> tokens_per_expert;
   std::vector<MatrixRecord> matrices;  // experts ascending, w1 w2 w3
+  ExpertTimes times;                   // of all of them
 };
 
 // Numbers come back as they were, to the bit. Error(kCorrupt) for text that to_payload() did not write.

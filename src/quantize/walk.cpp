@@ -437,6 +437,7 @@ std::vector<LayerRecord> collect_layer_records(const Ledger& ledger, const std::
       const std::optional<UnitRecord> record = ledger.find(unit);
       if (!record) fail(ErrorCode::kCorrupt, "{}: there is no record of {}", ledger.folder().string(), unit);
       SolvedExperts solved = parse_payload(record->payload);
+      layer.times += solved.times;
       layer.tokens_per_expert.insert(layer.tokens_per_expert.end(), solved.tokens_per_expert.begin(),
                                      solved.tokens_per_expert.end());
       std::move(solved.matrices.begin(), solved.matrices.end(), std::back_inserter(layer.matrices));

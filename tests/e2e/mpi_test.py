@@ -19,7 +19,7 @@ PROGRAM, MODEL, TEXT = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), pathlib
 SKIPPED, USAGE, RESUMABLE = 77, 2, 75
 REPORT = "quantization_report.json"
 # Hold times, or the hash of a file that does.
-TIMED = {REPORT, "SHA256SUMS"}
+TIMED = {REPORT, "quantization_report.html", "SHA256SUMS"}
 # Two or three ranks on one or two CPUs. MPIs keep what they allocated until they exit, which is no leak of ours.
 ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "ASAN_OPTIONS": "detect_leaks=0"}
 LAUNCHERS = {"openmpi": ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none"], "mpich": ["mpirun.mpich"]}

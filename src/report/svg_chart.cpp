@@ -1,4 +1,4 @@
-#include "eval/svg_chart.h"
+#include "report/svg_chart.h"
 
 #include <fmt/format.h>
 
