@@ -8,12 +8,10 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "checkpoint/folder_files.h"
 
 namespace trefoil {
 namespace {
-
-constexpr const char* kIndexName = "model.safetensors.index.json";
-constexpr const char* kSingleName = "model.safetensors";
 
 // False also when the system will not say: opening the file then fails with the reason.
 bool is_absent(const fs::path& path) {
@@ -43,16 +41,16 @@ Shard open_shard(const fs::path& path, Checkpoint::Access access) {
 
 // The index, or nothing for a checkpoint that is one model.safetensors.
 std::optional<CheckpointIndex> find_index(const fs::path& folder) {
-  const bool has_index = !is_absent(folder / kIndexName);
-  const bool has_single = !is_absent(folder / kSingleName);
+  const bool has_index = !is_absent(folder / kIndexFile);
+  const bool has_single = !is_absent(folder / kSingleShard);
   if (!has_index && !has_single) {
-    fail(ErrorCode::kNotFound, "{}: neither {} nor {} is here", folder.string(), kIndexName, kSingleName);
+    fail(ErrorCode::kNotFound, "{}: neither {} nor {} is here", folder.string(), kIndexFile, kSingleShard);
   }
   if (!has_index) return std::nullopt;
-  CheckpointIndex index = load_index(folder / kIndexName);
+  CheckpointIndex index = load_index(folder / kIndexFile);
   // Loaders disagree on which of the two counts, so both at once are refused.
-  if (has_single && !std::binary_search(index.shards.begin(), index.shards.end(), kSingleName)) {
-    fail(ErrorCode::kCorrupt, "{}: {} is here but {} does not name it", folder.string(), kSingleName, kIndexName);
+  if (has_single && !std::binary_search(index.shards.begin(), index.shards.end(), kSingleShard)) {
+    fail(ErrorCode::kCorrupt, "{}: {} is here but {} does not name it", folder.string(), kSingleShard, kIndexFile);
   }
   return index;
 }
@@ -107,7 +105,7 @@ void Checkpoint::State::collect_tensors() {
 
 // Both lists are sorted by name: walk them together.
 void Checkpoint::State::check_against(const CheckpointIndex& index) const {
-  const std::string where = (folder / kIndexName).string();
+  const std::string where = (folder / kIndexFile).string();
   size_t t = 0;
   for (const CheckpointIndex::Entry& entry : index.entries) {
     if (t < tensors.size() && tensors[t].info.name < entry.name) break;
@@ -140,7 +138,7 @@ Checkpoint Checkpoint::open(const fs::path& folder, Access access) {
   State& state = *checkpoint.state_;
   state.folder = folder;
   const std::optional<CheckpointIndex> index = find_index(folder);
-  state.names = index ? index->shards : std::vector<std::string>{kSingleName};
+  state.names = index ? index->shards : std::vector<std::string>{kSingleShard};
   state.open_shards(access);
   state.collect_tensors();
   if (index) state.check_against(*index);
@@ -205,21 +203,6 @@ std::vector<std::byte> Checkpoint::read_all(const TensorRef& tensor) const {
   std::vector<std::byte> bytes(static_cast<size_t>(tensor.info.size()));
   read(tensor, 0, bytes);
   return bytes;
-}
-
-std::vector<std::string> Checkpoint::side_files() const {
-  std::vector<std::string> files;
-  std::error_code error;
-  for (fs::directory_iterator it(state_->folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    const bool is_shard = std::binary_search(state_->names.begin(), state_->names.end(), name);
-    std::error_code ignored;
-    const bool is_file = it->is_regular_file(ignored) && !name.ends_with(AtomicFile::kPartialSuffix);
-    if (is_file && !is_shard && name != kIndexName) files.push_back(name);
-  }
-  if (error) fail(ErrorCode::kIo, "{}: cannot list the folder: {}", folder().string(), error.message());
-  std::sort(files.begin(), files.end());
-  return files;
 }
 
 }  // namespace trefoil

@@ -75,9 +75,6 @@ class Checkpoint {
   // The whole tensor, copied.
   std::vector<std::byte> read_all(const TensorRef& tensor) const;
 
-  // Files of the folder that are neither shards, nor the index, nor unfinished (*.partial), sorted, plain names only
-  // (no folders; symbolic links to files count as files).
-  std::vector<std::string> side_files() const;
   uint64_t total_tensor_bytes() const;
 
  private:

@@ -58,7 +58,6 @@ TEST(Checkpoint, OpensTheBundledModelEitherWay) {
     const std::vector<std::byte> bytes = plain.read_all(plain.at(tensor.info.name));
     ASSERT_TRUE(std::equal(view.data.begin(), view.data.end(), bytes.begin(), bytes.end())) << tensor.info.name;
   }
-  EXPECT_THAT(mapped.side_files(), ::testing::Contains("config.json"));
 }
 
 TEST_F(DamagedCheckpoint, UndamagedItOpens) {
@@ -184,14 +183,6 @@ TEST_F(DamagedCheckpoint, AShardThatShrinksAfterOpeningIsAnErrorOfThatRead) {
   fs::resize_file(path() / "s1", fs::file_size(path() / "s1") - 4);
   EXPECT_EQ(text_of(checkpoint.read_all(checkpoint.at("b"))), "bbb");
   EXPECT_TRUE(fails_with(ErrorCode::kIo, "shorter now", [&] { checkpoint.read_all(checkpoint.at("a")); }));
-}
-
-TEST_F(DamagedCheckpoint, SideFilesAreEverythingElse) {
-  testing::write_text(path() / "config.json", "{}");
-  testing::write_text(path() / "b.partial", "");
-  fs::create_directory(path() / "folder");
-  fs::create_symlink("config.json", path() / "link.json");
-  EXPECT_THAT(Checkpoint::open(path()).side_files(), ElementsAre("config.json", "link.json"));
 }
 
 TEST(Checkpoint, OneFileWithoutAnIndexIsACheckpoint) {

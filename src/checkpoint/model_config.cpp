@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "checkpoint/folder_files.h"
 #include "checkpoint/json_object.h"
 
 namespace trefoil {
@@ -216,7 +217,7 @@ ModelConfig parse_model_config(std::string_view json, const std::string& file) {
 }
 
 ModelConfig load_model_config(const fs::path& folder) {
-  const fs::path file = folder / "config.json";
+  const fs::path file = folder / kConfigFile;
   ModelConfig config = parse_model_config(read_text_file(file, kMaxConfigBytes), file.string());
   const fs::path generation = folder / "generation_config.json";
   if (fs::exists(generation)) {

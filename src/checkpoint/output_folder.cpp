@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "checkpoint/folder_files.h"
 
 namespace trefoil {
 namespace {
@@ -15,7 +16,6 @@ namespace {
 constexpr std::string_view kDoneName = ".trefoil-partial-done";  // a staging folder that is being removed
 // A folder that holds one of these was written here.
 constexpr std::array<std::string_view, 3> kOurMarks = {"quantization_report.json", "recode.json", "synthetic.json"};
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 bool same_folder(const fs::path& a, const fs::path& b) {
   std::error_code ignored;
@@ -155,7 +155,7 @@ void OutputFolder::publish(std::string_view last) {
   }
   // An index of an earlier output must not name the shards of this one.
   std::error_code ignored;
-  if (fs::exists(staging_ / last)) fs::remove(folder_ / kIndexName, ignored);
+  if (fs::exists(staging_ / last)) fs::remove(folder_ / kIndexFile, ignored);
   for (const std::string& name : order) {
     if (name != last) rename_into_place(name);
   }
@@ -182,21 +182,6 @@ uint64_t free_space(const fs::path& path) {
   const fs::space_info space = fs::space(existing, error);
   if (error) fail(ErrorCode::kIo, "{}: cannot ask for free space: {}", existing.string(), error.message());
   return space.available;
-}
-
-std::vector<std::string> side_files_of(const fs::path& folder) {
-  std::vector<std::string> files;
-  for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {
-    if (entry->is_directory()) {
-      if (entry->path().filename().string().starts_with(".")) entry.disable_recursion_pending();
-      continue;
-    }
-    if (!entry->is_regular_file() || entry->path().extension() == ".safetensors") continue;
-    std::string relative = entry->path().lexically_relative(folder).string();
-    if (relative != kIndexName) files.push_back(std::move(relative));
-  }
-  std::sort(files.begin(), files.end());
-  return files;
 }
 
 std::string sha256_sums(const fs::path& folder, const std::vector<std::string>& files) {

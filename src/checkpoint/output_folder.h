@@ -81,10 +81,6 @@ bool lies_inside(const fs::path& inner, const fs::path& outer);
 // Free bytes of the file system that holds `path` or will hold it. Error(kIo) when the system will not say.
 uint64_t free_space(const fs::path& path);
 
-// Side files of a checkpoint folder: every regular file but safetensors files and the index, in sub-folders too, hidden
-// folders (.git, .cache) left out. Relative paths, sorted.
-std::vector<std::string> side_files_of(const fs::path& folder);
-
 // "sha256  name" lines for every one of `files` in `folder`, in the format of sha256sum.
 std::string sha256_sums(const fs::path& folder, const std::vector<std::string>& files);
 

@@ -124,16 +124,6 @@ TEST(OutputFolder, RefusesADiskThatIsTooSmall) {
   EXPECT_THROW(output.require_space(uint64_t{1} << 62), Error);
 }
 
-TEST(OutputFolder, SideFilesAreEverythingButWeightsAndTheIndex) {
-  TempDir temp;
-  for (const char* name :
-       {"config.json", "m.safetensors", "model.safetensors.index.json", ".gitattributes", "code/a.py", ".git/HEAD"}) {
-    make_folder((temp.path() / name).parent_path());
-    write_text(temp.path() / name, "x");
-  }
-  EXPECT_THAT(side_files_of(temp.path()), ElementsAre(".gitattributes", "code/a.py", "config.json"));
-}
-
 TEST(OutputFolder, SumsReadAsSha256sumWritesThem) {
   TempDir temp;
   write_text(temp.path() / "abc", "abc");

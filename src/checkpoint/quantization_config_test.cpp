@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/gzip.h"
 #include "checkpoint/name_pattern.h"
+#include "checkpoint/text_stream.h"
 #include "support/test_support.h"
 #include "trefoil/error.h"
 
@@ -265,7 +265,7 @@ TEST(WriteQuantizedConfig, SaysWhatIsPackedInTheSmallModel) {
 
 TEST(WriteQuantizedConfig, SaysWhatIsPackedInTheRealModel) {
   TREFOIL_NEED_FIXTURE(file, "kimi-k3-index.json.gz");
-  const CheckpointIndex index = parse_index(read_gzip_text_file(file), file.string());
+  const CheckpointIndex index = parse_index(read_text_stream(file, 1ull << 31), file.string());
   expect_config_says_what_is_packed(linears_of(index), 247'296);
 }
 

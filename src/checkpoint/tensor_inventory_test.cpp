@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "checkpoint/gzip.h"
+#include "checkpoint/text_stream.h"
 #include "support/test_support.h"
 #include "trefoil/error.h"
 
@@ -63,7 +63,7 @@ TEST(TensorInventory, AddsUpToTheReleaseByComponent) {
   TREFOIL_NEED_FIXTURE(config_file, "kimi-k3-config.json");
   TREFOIL_NEED_FIXTURE(index_file, "kimi-k3-index.json.gz");
   const TensorInventory inventory = inventory_of(config_file);
-  const CheckpointIndex index = parse_index(read_gzip_text_file(index_file), index_file.string());
+  const CheckpointIndex index = parse_index(read_text_stream(index_file, 1ull << 31), index_file.string());
   ASSERT_EQ(index.entries.size(), 497'220u);
   EXPECT_EQ(inventory.num_expected(), 497'220);
   EXPECT_EQ(text_prefix_of(index), "language_model.");

@@ -9,6 +9,12 @@
 namespace trefoil {
 namespace {
 
+// printf 'hello hello hello\n' | gzip -n
+constexpr std::string_view kHello(
+    "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xcb\x48\xcd\xc9\xc9\x57\xc8\x40\x90\x5c\x00\x3b\x7c\x8a\xdf\x12\x00\x00"
+    "\x00",
+    29);
+
 class TextStreamTest : public ::testing::Test {
  protected:
   fs::path file(const std::string& name, const std::string& bytes) {
@@ -64,6 +70,24 @@ TEST_F(TextStreamTest, RefusesMoreThanTheLimit) {
     EXPECT_TRUE(testing::fails_with(ErrorCode::kCorrupt, "longer than 99 bytes",
                                     [&, path = file(name, bytes)] { read_text_stream(path, 99); }));
   }
+}
+
+TEST_F(TextStreamTest, GzipReadsWhatGzipWrote) {
+  EXPECT_EQ(read_text_stream(file("a.gz", std::string(kHello)), 100), "hello hello hello\n");
+}
+
+TEST_F(TextStreamTest, GzipRefusesEveryTruncation) {
+  for (size_t size = 0; size < kHello.size(); ++size) {
+    const fs::path path = file("a.gz", std::string(kHello.substr(0, size)));
+    EXPECT_THROW(read_text_stream(path, 100), Error) << size;
+  }
+}
+
+TEST_F(TextStreamTest, GzipRefusesDamageAndBytesBehindTheEnd) {
+  std::string damaged(kHello);
+  damaged[12] ^= 1;
+  for (const std::string& bytes : {damaged, std::string(kHello) + '\0'})
+    EXPECT_THROW(read_text_stream(file("a.gz", bytes), 100), Error);
 }
 
 // 100 MB of one letter in 100 kB of gzip and 10 kB of zstd.

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "checkpoint/folder_files.h"
 #include "model/checkpoint_weights.h"
 
 namespace trefoil {
 namespace {
 
-constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr const char* kTokenizerFile = "tiktoken.model";
 
 std::string hash_if_there(const fs::path& file) {
@@ -83,7 +83,7 @@ LoadedModel load_for_eval(const std::string& label, const fs::path& folder) {
   model.weights = std::make_shared<CheckpointWeights>(model.checkpoint);
   model.facts.label = label;
   model.facts.folder = last_name(folder);
-  model.facts.config_sha256 = hash_if_there(folder / "config.json");
+  model.facts.config_sha256 = hash_if_there(folder / kConfigFile);
   model.facts.index_sha256 = hash_if_there(folder / kIndexFile);
   model.facts.tensor_bytes = model.checkpoint->total_tensor_bytes();
   const int64_t layer = first_moe_layer(model.config);

@@ -7,14 +7,13 @@
 #include <set>
 
 #include "base/error.h"
+#include "checkpoint/folder_files.h"
 #include "checkpoint/json_object.h"
 #include "checkpoint/quantization_config.h"
 #include "eval/verify_check.h"
 
 namespace trefoil {
 namespace {
-
-constexpr const char* kConfigFile = "config.json";
 
 // Paths of every quantization_config (or compression_config, its old name) in the document.
 void find_configs(const Json& value, const std::string& path, std::vector<std::string>& found) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "checkpoint/folder_files.h"
 #include "eval/verify_check.h"
 
 namespace trefoil {

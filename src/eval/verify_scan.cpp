@@ -6,10 +6,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "checkpoint/folder_files.h"
 
 namespace trefoil {
-
-const char* const kIndexFile = "model.safetensors.index.json";
 
 namespace {
 
@@ -19,25 +18,6 @@ bool name_less(const ScannedTensor& a, const ScannedTensor& b) {
 }
 
 }  // namespace
-
-std::vector<std::string> side_files_in(const fs::path& folder) {
-  std::vector<std::string> files;
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    std::error_code ignored;
-    const fs::path name = it->path().filename();
-    if (it->is_directory(ignored)) {
-      if (name.string().starts_with(".")) it.disable_recursion_pending();
-      continue;
-    }
-    std::string path = it->path().lexically_relative(folder).string();
-    const bool is_side_file = it->is_regular_file(ignored) && name.extension() != ".safetensors" && path != kIndexFile;
-    if (is_side_file) files.push_back(std::move(path));
-  }
-  if (error) fail(ErrorCode::kIo, "{}: cannot list the folder: {}", folder.string(), error.message());
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 FolderScan::FolderScan(const fs::path& folder) : folder_(folder) {
   std::error_code error;
@@ -74,7 +54,7 @@ void FolderScan::scan_files() {
     if (known != shards.end() || name.ends_with(".safetensors")) shards[name].in_folder = true;
   }
   if (error) fail(ErrorCode::kIo, "{}: cannot list the folder: {}", folder_.string(), error.message());
-  side_files_ = side_files_in(folder_);
+  side_files_ = side_files_of(folder_);
   for (auto& [name, shard] : shards) {
     shard.name = name;
     shards_.push_back(std::move(shard));
@@ -83,8 +63,8 @@ void FolderScan::scan_files() {
 
 void FolderScan::scan_config() {
   try {
-    config_text_ = read_text_file(folder_ / "config.json");
-    config_ = parse_model_config(*config_text_, "config.json");
+    config_text_ = read_text_file(folder_ / kConfigFile);
+    config_ = parse_model_config(*config_text_, kConfigFile);
   } catch (const Error& unreadable) {
     config_error_ = unreadable.what();
   }

@@ -46,7 +46,7 @@ class FolderScan {
   const std::optional<ModelConfig>& config() const { return config_; }
   const std::string& config_error() const { return config_error_; }
 
-  // side_files_in() this folder.
+  // side_files_of() this folder.
   const std::vector<std::string>& side_files() const { return side_files_; }
 
   // Copies bytes [offset, offset + out.size()) of a tensor of tensors(). Error(kIo).
@@ -70,11 +70,5 @@ class FolderScan {
   std::string config_error_;
   std::vector<std::string> side_files_;
 };
-
-extern const char* const kIndexFile;
-
-// Files that are neither *.safetensors nor the index, in sub-folders too (hidden ones left out), as sorted relative
-// paths.
-std::vector<std::string> side_files_in(const fs::path& folder);
 
 }  // namespace trefoil

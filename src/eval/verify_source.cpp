@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "checkpoint/folder_files.h"
 #include "checkpoint/json_object.h"
 #include "eval/verify_check.h"
 #include "eval/verify_steps.h"
@@ -18,7 +19,7 @@ constexpr uint64_t kPiece = 4ull << 20;
 
 // Files that say what was done, so they differ from the source's by right.
 constexpr std::array<std::string_view, 7> kWrittenAnew = {
-    "MODEL_CARD.md", "SHA256SUMS", "config.json", "quantization_report.html", "quantization_report.json",
+    "MODEL_CARD.md", kSumsFile,    kConfigFile, "quantization_report.html", "quantization_report.json",
     "recipe.yaml",   "recode.json"};
 
 bool is_written_anew(std::string_view file) {
@@ -86,15 +87,14 @@ nlohmann::json config_without_quantization(const std::string& text, const std::s
 void check_config_remainder(const FolderScan& scan, const Checkpoint& source, CheckRecorder& check) {
   if (!scan.config_text()) return;  // check_config() reports it
   try {
-    const nlohmann::json here = config_without_quantization(*scan.config_text(), "config.json");
+    const nlohmann::json here = config_without_quantization(*scan.config_text(), kConfigFile);
     const nlohmann::json there =
-        config_without_quantization(read_text_file(source.folder() / "config.json"), "the source's config.json");
+        config_without_quantization(read_text_file(source.folder() / kConfigFile), "the source's config.json");
     for (const auto& change : nlohmann::json::diff(there, here)) {
-      check.fail(change["path"].get<std::string>(), "config.json", "the source's value",
-                 change["op"].get<std::string>());
+      check.fail(change["path"].get<std::string>(), kConfigFile, "the source's value", change["op"].get<std::string>());
     }
   } catch (const Error& unreadable) {
-    check.fail("", "config.json", "comparable with the source's", unreadable.what());
+    check.fail("", kConfigFile, "comparable with the source's", unreadable.what());
   }
 }
 
@@ -146,7 +146,7 @@ VerifyCheck check_unchanged(const FolderScan& scan, const VerifyOptions& options
 VerifyCheck check_side_files(const FolderScan& scan, const VerifyOptions& options, const Checkpoint& source) {
   CheckRecorder check("side_files", "side files are the source's, and so is config.json but for quantization_config",
                       "files", options.max_findings);
-  for (const std::string& file : side_files_in(source.folder())) {
+  for (const std::string& file : side_files_of(source.folder())) {
     if (is_written_anew(file)) continue;
     check.count();
     try {

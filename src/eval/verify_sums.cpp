@@ -2,14 +2,13 @@
 #include <map>
 
 #include "base/error.h"
+#include "checkpoint/folder_files.h"
 #include "eval/verify_check.h"
 #include "eval/verify_source.h"
 #include "eval/verify_steps.h"
 
 namespace trefoil {
 namespace {
-
-constexpr const char* kSumsFile = "SHA256SUMS";
 
 struct Sum {
   std::string file;
@@ -68,7 +67,7 @@ void check_coverage(const FolderScan& scan, const std::vector<Sum>& sums, CheckR
   for (const Sum& sum : sums) files.push_back(sum.file);
   std::sort(files.begin(), files.end());
   const auto is_listed = [&](const std::string& file) { return std::binary_search(files.begin(), files.end(), file); };
-  std::vector<std::string> needed = {"config.json"};
+  std::vector<std::string> needed = {kConfigFile};
   if (scan.has_index()) needed.emplace_back(kIndexFile);
   for (const ScannedShard& shard : scan.shards()) {
     if (shard.in_folder) needed.push_back(shard.name);
@@ -77,7 +76,7 @@ void check_coverage(const FolderScan& scan, const std::vector<Sum>& sums, CheckR
     if (!is_listed(file)) check.fail("", file, "a line in SHA256SUMS", "none");
   }
   for (const std::string& file : scan.side_files()) {
-    if (file != kSumsFile && file != "config.json" && !is_listed(file))
+    if (file != kSumsFile && file != kConfigFile && !is_listed(file))
       check.warn("", file, "a line in SHA256SUMS", "none");
   }
 }

@@ -4,25 +4,30 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "checkpoint/gzip.h"
+#include "checkpoint/folder_files.h"
+#include "checkpoint/text_stream.h"
 
 namespace trefoil {
 namespace {
 
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
-constexpr std::string_view kSingleShard = "model.safetensors";
+constexpr uint64_t kMaxIndexBytes = 1ull << 31;
 
 // Where the index is; nothing when the folder holds a single file or no model at all.
 std::optional<fs::path> find_index(const ModelFiles& files) {
   if (!files.index.empty()) return files.index;
   for (const char* ending : {"", ".gz"}) {
-    const fs::path path = files.folder / (std::string(kIndexName) + ending);
+    const fs::path path = files.folder / (std::string(kIndexFile) + ending);
     if (fs::exists(path)) return path;
   }
   if (!fs::exists(files.folder / kSingleShard)) {
-    fail(ErrorCode::kNotFound, "{}: neither {} nor {} is there", files.folder.string(), kIndexName, kSingleShard);
+    fail(ErrorCode::kNotFound, "{}: neither {} nor {} is there", files.folder.string(), kIndexFile, kSingleShard);
   }
   return std::nullopt;
+}
+
+CheckpointIndex read_index(const fs::path& path) {
+  if (compression_of(path) == Compression::kNone) return load_index(path);
+  return parse_index(read_text_stream(path, kMaxIndexBytes), path.string());
 }
 
 int64_t count_present(const fs::path& folder, const std::vector<std::string>& shards) {
@@ -34,14 +39,12 @@ void read_tensors(const ModelFiles& files, ModelSource& source) {
   const std::optional<fs::path> index_path = find_index(files);
   const fs::path folder = index_path.has_value() ? index_path->parent_path() : files.folder;
   if (index_path.has_value()) {
-    CheckpointIndex index = index_path->extension() == ".gz"
-                                ? parse_index(read_gzip_text_file(*index_path), index_path->string())
-                                : load_index(*index_path);
+    CheckpointIndex index = read_index(*index_path);
     source.shards = index.shards;
     source.declared_total_size = index.total_size;
     source.shards_present = count_present(folder, index.shards);
     const bool opens =
-        source.shards_present == static_cast<int64_t>(index.shards.size()) && index_path->filename() == kIndexName;
+        source.shards_present == static_cast<int64_t>(index.shards.size()) && index_path->filename() == kIndexFile;
     if (!opens) {
       source.index = std::move(index);
       return;
@@ -159,7 +162,7 @@ const QuantizationConfig* ModelSource::claim() const {
 
 ModelSource read_model_source(const ModelFiles& files) {
   ModelSource source;
-  const fs::path config = files.config.empty() ? files.folder / "config.json" : files.config;
+  const fs::path config = files.config.empty() ? files.folder / kConfigFile : files.config;
   if (!fs::exists(config)) fail(ErrorCode::kNotFound, "{} is not there", config.string());
   source.path = (files.folder.empty() ? config.parent_path() : files.folder).string();
   source.config_path = config.string();

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "checkpoint/folder_files.h"
 #include "checkpoint/output_folder.h"
 #include "plan/machine.h"
 #include "plan/quantize_needs.h"
@@ -27,10 +28,7 @@
 namespace trefoil {
 namespace {
 
-constexpr const char* kIndexFile = "model.safetensors.index.json";
-constexpr const char* kConfigFile = "config.json";
 constexpr const char* kRecipeFile = "recipe.yaml";
-constexpr const char* kSumsFile = "SHA256SUMS";
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();

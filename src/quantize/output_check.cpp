@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "checkpoint/folder_files.h"
 #include "checkpoint/quantization_config.h"
 
 namespace trefoil {
@@ -39,7 +40,7 @@ void check_linear(const Checkpoint& output, const StoredLinear& source, const Ex
 }
 
 void check_config(const fs::path& folder, const ExpertEncoding& encoding) {
-  const fs::path file = folder / "config.json";
+  const fs::path file = folder / kConfigFile;
   const QuantizationConfigs configs = parse_quantization_configs(read_text_file(file), file.string());
   if (!configs.top || configs.nested)
     fail(ErrorCode::kCorrupt, "{}: must hold one quantization_config, at the top level", file.string());

@@ -2,6 +2,7 @@
 
 #include "base/cpu.h"
 #include "base/sha256.h"
+#include "checkpoint/folder_files.h"
 #include "quantize/linalg.h"
 
 namespace trefoil {
@@ -26,8 +27,8 @@ std::string last_name(const fs::path& folder) {
 SourceRecord describe_source(const Checkpoint& source) {
   SourceRecord record;
   record.folder = last_name(source.folder());
-  record.config_sha256 = sha256_of_file(source.folder() / "config.json");
-  const fs::path index = source.folder() / "model.safetensors.index.json";
+  record.config_sha256 = sha256_of_file(source.folder() / kConfigFile);
+  const fs::path index = source.folder() / kIndexFile;
   if (fs::exists(index)) record.index_sha256 = sha256_of_file(index);
   for (uint32_t shard = 0; shard < source.shards().size(); ++shard)
     record.shards.push_back(describe_shard(source, shard));

@@ -8,15 +8,13 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "checkpoint/folder_files.h"
 #include "checkpoint/output_folder.h"
 #include "quantize/recode_plan.h"
 
 namespace trefoil {
 namespace {
 
-constexpr const char* kIndexFile = "model.safetensors.index.json";
-constexpr const char* kConfigFile = "config.json";
-constexpr const char* kSumsFile = "SHA256SUMS";
 constexpr uint64_t kPiece = 16ull << 20;
 constexpr int64_t kRowsAtATime = 64;
 

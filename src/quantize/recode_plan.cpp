@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "checkpoint/folder_files.h"
 #include "checkpoint/tensor_order.h"
 
 namespace trefoil {
@@ -59,7 +60,7 @@ void find_linears(const Checkpoint& input, const QuantizationGroup& group, Recod
 // The written config packs the routed experts and nothing else: it must be true of this checkpoint.
 void check_config_is_true(const std::string& config_json, const RecodePlan& plan) {
   const QuantizationConfigs written =
-      parse_quantization_configs(write_quantized_config(config_json, plan.spec, "config.json"), "config.json");
+      parse_quantization_configs(write_quantized_config(config_json, plan.spec, kConfigFile), kConfigFile);
   const LinearMatcher matcher(*written.top);
   for (const auto& linear : plan.linears) {
     if (!matcher.match_index(linear->module)) {
@@ -103,8 +104,8 @@ PackedLayout layout_of(PackedForm form) {
 }
 
 RecodePlan plan_recode(const Checkpoint& input, PackedForm to) {
-  const std::string config_json = read_text_file(input.folder() / "config.json");
-  const QuantizationConfigs configs = parse_quantization_configs(config_json, "config.json");
+  const std::string config_json = read_text_file(input.folder() / kConfigFile);
+  const QuantizationConfigs configs = parse_quantization_configs(config_json, kConfigFile);
   const QuantizationConfig& config = config_of(configs, input.folder());
   if (config.groups.size() != 1) {
     fail(ErrorCode::kUnsupported, "{}: quantization_config has {} groups, recode knows one", input.folder().string(),

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "checkpoint/folder_files.h"
 #include "checkpoint/output_folder.h"
 #include "synthetic/shard_generator.h"
 #include "synthetic/shard_layout.h"
@@ -14,8 +15,6 @@
 
 namespace trefoil {
 namespace {
-
-constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 // Says that the checkpoint is synthetic, and how to make it again.
 std::string record_of(const SynthesizeOptions& options, const ModelConfig& config) {
@@ -39,7 +38,7 @@ struct SmallFile {
 };
 
 constexpr SmallFile kSmallFiles[] = {
-    {"config.json", [](const auto&, const auto& config, const auto&) { return write_synthetic_config(config); }},
+    {kConfigFile, [](const auto&, const auto& config, const auto&) { return write_synthetic_config(config); }},
     {"generation_config.json",
      [](const auto&, const auto& config, const auto&) { return write_generation_config(config); }},
     {"tiktoken.model",

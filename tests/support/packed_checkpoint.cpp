@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/folder_files.h"
 #include "checkpoint/linear_storage.h"
 #include "tensor/bf16.h"
 
@@ -119,7 +120,7 @@ void write_rtn_checkpoint(const fs::path& source_folder, const fs::path& folder,
   for (uint32_t shard = 0; shard < source.shards().size(); ++shard) write_shard(source, shard, folder, spec, index);
   std::sort(index.entries.begin(), index.entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   write_text_file(folder / "model.safetensors.index.json", write_index(index));
-  for (const std::string& file : source.side_files()) {
+  for (const std::string& file : side_files_of(source_folder)) {
     if (file != "config.json") copy_file_atomic(source_folder / file, folder / file);
   }
   const std::string config = read_text_file(source_folder / "config.json");
