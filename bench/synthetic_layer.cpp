@@ -8,10 +8,10 @@
 #include <numbers>
 #include <numeric>
 
+#include "base/splitmix64.h"
 #include "checkpoint/safetensors.h"
 #include "quantize/expert_step.h"
 #include "quantize/hessian.h"
-
 #include "quantize/linalg.h"
 #include "tensor/bf16.h"
 #include "tensor/mxfp4.h"
@@ -27,10 +27,10 @@ constexpr double kDrift = 0.05;         // between the streams, relative to a ch
 constexpr double kWeightScale = 0.02;
 constexpr int64_t kHiddenPerLatent = 2;  // routed_expert_up_proj is [2 latent, latent], as in Kimi-K3
 
-// splitmix64, and Box-Muller on it.
+// Box-Muller.
 class Gaussian {
  public:
-  explicit Gaussian(uint64_t seed) : state_(seed) {}
+  explicit Gaussian(uint64_t seed) : random_(seed) {}
   float next() {
     if (has_spare_) {
       has_spare_ = false;
@@ -47,12 +47,9 @@ class Gaussian {
 
  private:
   double uniform() {  // (0, 1]
-    uint64_t z = state_ += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return static_cast<double>(((z ^ (z >> 31)) >> 11) + 1) * 0x1p-53;
+    return static_cast<double>((random_.next() >> 11) + 1) * 0x1p-53;
   }
-  uint64_t state_;
+  SplitMix64 random_;
   float spare_ = 0;
   bool has_spare_ = false;
 };

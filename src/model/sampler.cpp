@@ -10,20 +10,6 @@
 namespace trefoil {
 namespace {
 
-// SplitMix64 (Steele, Lea and Flood 2014): a counter through a mixing function.
-uint64_t next_bits(uint64_t& state) {
-  state += 0x9E3779B97F4A7C15u;
-  uint64_t z = state;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
-
-// In [0, 1), 53 bits.
-double next_uniform(uint64_t& state) {
-  return static_cast<double>(next_bits(state) >> 11) * 0x1p-53;
-}
-
 // The id of the largest logit, after refusing what is no distribution.
 size_t checked_argmax(std::span<const float> logits) {
   size_t best = 0;
@@ -105,7 +91,7 @@ void Sampler::cut_min_p() {
 int32_t Sampler::draw() {
   double total = 0;
   for (const Candidate& candidate : candidates_) total += candidate.weight;
-  const double point = next_uniform(generator_) * total;
+  const double point = generator_.next_uniform() * total;
   double sum = 0;
   for (const Candidate& candidate : candidates_) {
     sum += candidate.weight;

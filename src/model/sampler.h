@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/splitmix64.h"
 #include "trefoil/generate.h"
 
 namespace trefoil {
@@ -30,7 +31,7 @@ class Sampler {
   int32_t draw();
 
   SamplingOptions options_;
-  uint64_t generator_;
+  SplitMix64 generator_;
   std::vector<Candidate> candidates_;  // kept between calls for its memory
 };
 

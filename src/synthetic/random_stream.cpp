@@ -10,19 +10,12 @@
 
 #include "base/check.h"
 #include "base/sha256.h"
+#include "base/splitmix64.h"
 
 namespace trefoil {
 namespace {
 
 // ---- bits ----
-
-uint64_t mix(uint64_t z) {  // the finalizer of SplitMix64 (Steele, Lea, Flood 2014)
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
-}
-
-constexpr uint64_t kGolden = 0x9E3779B97F4A7C15ull;  // 2^64 / golden ratio
 
 uint64_t key_of(uint64_t seed, std::string_view name) {
   const std::string hex = sha256_hex(as_bytes_of(fmt::format("{}/{}", seed, name)));
@@ -88,10 +81,9 @@ float normal_of(const NormalTables& tables, uint32_t bits) {
 template <typename FromBits>
 void fill(uint64_t key, uint64_t first, std::span<float> out, const FromBits& from_bits) {
   TREFOIL_CHECK(first % 2 == 0 && out.size() % 2 == 0);
-  uint64_t state = key + first / 2 * kGolden;
+  SplitMix64 random(key + first / 2 * SplitMix64::kStep);
   for (size_t i = 0; i < out.size(); i += 2) {
-    state += kGolden;
-    const uint64_t bits = mix(state);
+    const uint64_t bits = random.next();
     out[i] = from_bits(static_cast<uint32_t>(bits));
     out[i + 1] = from_bits(static_cast<uint32_t>(bits >> 32));
   }

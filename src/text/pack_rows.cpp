@@ -5,34 +5,19 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "base/splitmix64.h"
 
 namespace trefoil {
 namespace {
 
-// Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators".
-class SplitMix64 {
- public:
-  explicit SplitMix64(uint64_t seed) : state_(seed) {}
-
-  uint64_t next() {
-    uint64_t z = state_ += 0x9E3779B97F4A7C15;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
-    z = (z ^ z >> 27) * 0x94D049BB133111EB;
-    return z ^ z >> 31;
+// Uniform in [0, limit).
+uint64_t below(uint64_t limit, SplitMix64& random) {
+  const uint64_t biased = -limit % limit;
+  while (true) {
+    const auto product = static_cast<unsigned __int128>(random.next()) * limit;
+    if (static_cast<uint64_t>(product) >= biased) return static_cast<uint64_t>(product >> 64);
   }
-
-  // Uniform in [0, limit).
-  uint64_t below(uint64_t limit) {
-    const uint64_t biased = -limit % limit;
-    while (true) {
-      const auto product = static_cast<unsigned __int128>(next()) * limit;
-      if (static_cast<uint64_t>(product) >= biased) return static_cast<uint64_t>(product >> 64);
-    }
-  }
-
- private:
-  uint64_t state_;
-};
+}
 
 void append_ids(const Document& document, int64_t document_idx, const Tokenizer& tokenizer, std::vector<int32_t>* ids) {
   try {
@@ -50,7 +35,7 @@ std::vector<int64_t> document_order(int64_t count, uint64_t seed) {
   std::iota(order.begin(), order.end(), int64_t{0});
   if (seed == 0) return order;
   SplitMix64 random(seed);
-  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[below(i, random)]);
   return order;
 }
 
