@@ -23,9 +23,10 @@ int package_rank(DType dtype) {
   return static_cast<int>(at - std::begin(kOrder));
 }
 
-bool package_less(const TensorInfo& a, const TensorInfo& b) {
+// Of TensorInfo or TensorPlan.
+constexpr auto kPackageLess = [](const auto& a, const auto& b) {
   return precedes_in_package_order(a.dtype, a.name, b.dtype, b.name);
-}
+};
 
 // "...experts.17.w1.weight_packed" -> "...experts.17"
 std::string_view expert_of(std::string_view name) {
@@ -41,10 +42,10 @@ int part_of(std::string_view name) {
 }
 
 // No expert's weights are interrupted by another tensor.
-bool experts_are_contiguous(const std::vector<TensorInfo>& tensors) {
+bool experts_are_contiguous(const std::vector<TensorPlan>& tensors) {
   std::set<std::string_view> finished;
   std::string_view current;
-  for (const TensorInfo& tensor : tensors) {
+  for (const TensorPlan& tensor : tensors) {
     const std::string_view expert = part_of(tensor.name) == 0 ? expert_of(tensor.name) : std::string_view();
     if (expert == current) continue;
     if (!current.empty()) finished.insert(current);
@@ -73,16 +74,16 @@ bool precedes_in_package_order(DType dtype_a, std::string_view name_a, DType dty
 }
 
 bool is_in_package_order(const std::vector<TensorInfo>& tensors) {
-  return std::is_sorted(tensors.begin(), tensors.end(), package_less);
+  return std::is_sorted(tensors.begin(), tensors.end(), kPackageLess);
 }
 
-void sort_into_package_order(std::vector<TensorInfo>& tensors) {
-  std::sort(tensors.begin(), tensors.end(), package_less);
+void sort_into_package_order(std::vector<TensorPlan>& tensors) {
+  std::sort(tensors.begin(), tensors.end(), kPackageLess);
 }
 
-void make_experts_contiguous(std::vector<TensorInfo>& tensors) {
+void make_experts_contiguous(std::vector<TensorPlan>& tensors) {
   if (experts_are_contiguous(tensors)) return;
-  std::stable_sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+  std::stable_sort(tensors.begin(), tensors.end(), [](const TensorPlan& a, const TensorPlan& b) {
     const int part_a = part_of(a.name);
     const int part_b = part_of(b.name);
     if (part_a != part_b || part_a == 2) return part_a < part_b;

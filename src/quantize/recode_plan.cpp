@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "checkpoint/folder_files.h"
 #include "checkpoint/tensor_order.h"
+#include "quantize/shard_plan.h"
 
 namespace trefoil {
 namespace {
@@ -72,23 +73,22 @@ void check_config_is_true(const std::string& config_json, const RecodePlan& plan
 
 void plan_shard(const Checkpoint& input, uint32_t shard, RecodePlan& plan) {
   const SafetensorsHeader& header = input.header(shard);
-  std::vector<TensorInfo> tensors = header.tensors;
+  RecodeShard result{input.shards()[shard], {}, header.metadata};
+  std::vector<TensorPlan>& tensors = result.tensors;
+  for (const TensorInfo& tensor : header.tensors) tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
   if (plan.restores_origin() && plan.origin.package_order) {
     sort_into_package_order(tensors);
   } else if (plan.to != PackedForm::kW3Padded) {
     make_experts_contiguous(tensors);
   }
-  RecodeShard result{input.shards()[shard], {}, header.metadata};
-  for (const TensorInfo& tensor : tensors) {
-    TensorPlan planned{tensor.name, tensor.dtype, tensor.shape};
+  for (TensorPlan& tensor : tensors) {
     if (const auto found = plan.packed.find(tensor.name); found != plan.packed.end()) {
-      planned.shape[1] = packed_words(plan.spec.num_bits, found->second->in_features, plan.spec.layout);
+      tensor.shape[1] = packed_words(plan.spec.num_bits, found->second->in_features, plan.spec.layout);
     }
     uint64_t bytes = 0;
-    TREFOIL_CHECK(byte_size_of(planned.shape, planned.dtype, &bytes));
+    TREFOIL_CHECK(byte_size_of(tensor.shape, tensor.dtype, &bytes));
     plan.index.entries.push_back({tensor.name, shard});
     plan.index.total_size += bytes;
-    result.tensors.push_back(std::move(planned));
   }
   plan.shards.push_back(std::move(result));
 }
@@ -124,7 +124,7 @@ RecodePlan plan_recode(const Checkpoint& input, PackedForm to) {
   plan.origin = remembered ? *remembered : describe_origin(input, plan.from, group);
   plan.spec = {num_bits_of(to), plan.linears.front()->group_size, layout_of(to), plan.origin.actorder,
                plan.origin.observer};
-  plan.data_alignment = to == PackedForm::kW3Padded ? 8 : 4096;
+  plan.data_alignment = data_alignment(plan.spec.layout);
   check_config_is_true(config_json, plan);
 
   plan.index.shards = input.shards();

@@ -179,7 +179,9 @@ TEST_F(Recode, PackageOrderBecomesContiguousAndComesBack) {
   for (const auto& entry : fs::directory_iterator(padded)) {
     if (entry.path().extension() != ".safetensors") continue;
     std::vector<TensorInfo> tensors = read_safetensors_header(InputFile(entry.path())).tensors;
-    sort_into_package_order(tensors);
+    std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+      return precedes_in_package_order(a.dtype, a.name, b.dtype, b.name);
+    });
     testing::RawShard sorted;
     sorted.header["__metadata__"] = {{"format", "pt"}};
     const testing::RawShard shard = testing::read_raw_shard(entry.path());
@@ -295,7 +297,7 @@ TEST(TensorOrder, DigitsCompareAsNumbers) {
 }
 
 TEST(TensorOrder, ContiguousExpertsStayAsTheyAre) {
-  std::vector<TensorInfo> tensors(4);
+  std::vector<TensorPlan> tensors(4);
   tensors[0].name = "experts.7.w2.weight_packed";
   tensors[1].name = "experts.7.w2.weight_scale";
   tensors[2].name = "norm";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -33,29 +34,58 @@ LinearReplacement replacement_of(const StoredLinear& linear, int64_t layer, cons
           {{linear.module + ".weight_shape", DType::kI64, {2}}, layer}};
 }
 
-void sort_as_safetensors_package(std::vector<ShardTensor>& tensors) {
-  std::sort(tensors.begin(), tensors.end(), [](const ShardTensor& a, const ShardTensor& b) {
-    return precedes_in_package_order(a.plan.dtype, a.plan.name, b.plan.dtype, b.plan.name);
-  });
+// By the name of the source's tensor.
+struct Replacements {
+  std::unordered_map<std::string, Replacement> tensor;
+  std::unordered_map<std::string, Replacement> shape;  // weight_shape beside a packed tensor
+};
+
+Replacements find_replacements(const std::vector<MoeLayer>& layers, const ExpertEncoding& encoding) {
+  Replacements found;
+  for (const MoeLayer& layer : layers) {
+    for (const RoutedExpert& expert : layer.experts) {
+      for (const StoredLinear& linear : expert.linear) {
+        LinearReplacement made = replacement_of(linear, layer.layer, encoding);
+        found.tensor.emplace(linear.packed->info.name, std::move(made.packed));
+        found.tensor.emplace(linear.scale->info.name, std::move(made.scale));
+        found.shape.emplace(linear.packed->info.name, std::move(made.shape));
+      }
+    }
+  }
+  return found;
 }
 
-// Groups the made tensors of a shard by expert, experts in the order of their first tensor: the release stores an
-// expert's tensors together, and a source that does not is put right here.
-void make_experts_contiguous(std::vector<ShardTensor>& made) {
-  std::unordered_map<std::string, size_t> rank;
-  auto expert_of = [](const std::string& name) {
-    // "...experts.17.w1.weight_packed" -> "...experts.17"
-    return name.substr(0, name.rfind('.', name.rfind('.') - 1));
-  };
-  for (const ShardTensor& tensor : made) rank.emplace(expert_of(tensor.plan.name), rank.size());
-  std::stable_sort(made.begin(), made.end(), [&](const ShardTensor& a, const ShardTensor& b) {
-    return rank.at(expert_of(a.plan.name)) < rank.at(expert_of(b.plan.name));
-  });
-}
-
-template <typename T>
-void append(std::vector<T>& to, std::vector<T>&& from) {
+void append(std::vector<TensorPlan>& to, std::vector<TensorPlan>&& from) {
   std::move(from.begin(), from.end(), std::back_inserter(to));
+}
+
+ShardPlan plan_shard(const Checkpoint& source, uint32_t shard, const Replacements& replacements, PackedLayout layout) {
+  std::vector<TensorPlan> tensors, shapes, copied;
+  std::set<int64_t> layers;
+  for (const TensorInfo& tensor : source.header(shard).tensors) {
+    const auto found = replacements.tensor.find(tensor.name);
+    if (found == replacements.tensor.end()) {
+      copied.push_back({tensor.name, tensor.dtype, tensor.shape});
+      continue;
+    }
+    layers.insert(found->second.layer);
+    tensors.push_back(found->second.plan);
+    const auto shape = replacements.shape.find(tensor.name);
+    if (shape != replacements.shape.end()) shapes.push_back(shape->second.plan);
+  }
+  make_experts_contiguous(tensors);
+  append(tensors, std::move(shapes));
+  std::unordered_set<std::string> made;
+  for (const TensorPlan& tensor : tensors) made.insert(tensor.name);
+  append(tensors, std::move(copied));
+  if (layout == PackedLayout::kPadded) sort_into_package_order(tensors);
+
+  ShardPlan plan{source.shards()[shard], {}, {layers.begin(), layers.end()}};
+  for (TensorPlan& tensor : tensors) {
+    const TensorRef* from = made.contains(tensor.name) ? nullptr : &source.at(tensor.name);
+    plan.tensors.push_back({std::move(tensor), from});
+  }
+  return plan;
 }
 
 }  // namespace
@@ -76,43 +106,10 @@ uint64_t data_alignment(PackedLayout layout) {
 
 std::vector<ShardPlan> plan_shards(const Checkpoint& source, const std::vector<MoeLayer>& layers,
                                    const ExpertEncoding& encoding) {
-  std::unordered_map<std::string, Replacement> replaced;  // source tensor name -> what takes its place
-  std::unordered_map<std::string, Replacement> shapes;    // name of the source's packed tensor -> weight_shape
-  for (const MoeLayer& layer : layers) {
-    for (const RoutedExpert& expert : layer.experts) {
-      for (const StoredLinear& linear : expert.linear) {
-        LinearReplacement made = replacement_of(linear, layer.layer, encoding);
-        replaced.emplace(linear.packed->info.name, std::move(made.packed));
-        replaced.emplace(linear.scale->info.name, std::move(made.scale));
-        shapes.emplace(linear.packed->info.name, std::move(made.shape));
-      }
-    }
-  }
-
+  const Replacements replacements = find_replacements(layers, encoding);
   std::vector<ShardPlan> plans;
-  for (size_t shard = 0; shard < source.shards().size(); ++shard) {
-    ShardPlan plan{source.shards()[shard], {}, {}};
-    std::vector<ShardTensor> made, made_shapes, copied;
-    std::set<int64_t> layers_here;
-    for (const TensorInfo& tensor : source.header(static_cast<uint32_t>(shard)).tensors) {
-      const auto found = replaced.find(tensor.name);
-      if (found == replaced.end()) {
-        copied.push_back({{tensor.name, tensor.dtype, tensor.shape}, &source.at(tensor.name)});
-        continue;
-      }
-      layers_here.insert(found->second.layer);
-      made.push_back({found->second.plan, nullptr});
-      const auto shape = shapes.find(tensor.name);
-      if (shape != shapes.end()) made_shapes.push_back({shape->second.plan, nullptr});
-    }
-    make_experts_contiguous(made);
-    append(plan.tensors, std::move(made));
-    append(plan.tensors, std::move(made_shapes));
-    append(plan.tensors, std::move(copied));
-    if (encoding.layout == PackedLayout::kPadded) sort_as_safetensors_package(plan.tensors);
-    plan.layers.assign(layers_here.begin(), layers_here.end());
-    plans.push_back(std::move(plan));
-  }
+  for (uint32_t shard = 0; shard < source.shards().size(); ++shard)
+    plans.push_back(plan_shard(source, shard, replacements, encoding.layout));
   return plans;
 }
 

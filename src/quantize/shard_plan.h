@@ -1,8 +1,9 @@
 // What every shard of the output holds and in which order, known before any work: sizes follow from shapes.
 //
-//   kDense   the routed experts first, the six tensors of an expert contiguous and in the source's order, then their
-//            weight_shape tensors, then everything else in the source's order; data start at a multiple of 4096. At
-//            Kimi-K3's sizes an expert is then one page-aligned read of 13,418,496 bytes. docs/formats.md, "Output".
+//   kDense   the routed experts first, each contiguous and in the source's order (checkpoint/tensor_order.h for a
+//            source that scatters them), then their weight_shape tensors, then everything else in the source's order;
+//            data start at a multiple of 4096. At Kimi-K3's sizes an expert is then one page-aligned read of
+//            13,418,496 bytes. docs/formats.md, "Output".
 //   kPadded  the order in which the safetensors package serializes (by dtype, then name), as compressed-tensors 0.17.1
 //            leaves a shard
 #pragma once

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "quantize/staged_shards.h"
 #include "support/expect_error.h"
 #include "support/raw_checkpoint.h"
@@ -55,7 +57,7 @@ std::vector<MoeLayer> experts_of(const Checkpoint& checkpoint) {
   return {layer};
 }
 
-TEST(ShardPlan, DenseGathersExpertsInTheSourcesOrderThenShapesThenTheRest) {
+TEST(ShardPlan, DenseGathersScatteredExpertsByNumberThenShapesThenTheRest) {
   TempDir temp;
   write_raw_checkpoint(temp.path(), scattered());
   const Checkpoint source = Checkpoint::open(temp.path());
@@ -65,15 +67,32 @@ TEST(ShardPlan, DenseGathersExpertsInTheSourcesOrderThenShapesThenTheRest) {
   const std::string e0 = "language_model.model.layers.1.block_sparse_moe.experts.0.";
   EXPECT_THAT(
       names_of(plans[0]),
-      ElementsAre(e1 + "w1.weight_packed", e1 + "w1.weight_scale", e1 + "w2.weight_packed", e1 + "w2.weight_scale",
-                  e1 + "w3.weight_packed", e1 + "w3.weight_scale", e0 + "w1.weight_packed", e0 + "w1.weight_scale",
-                  e0 + "w2.weight_packed", e0 + "w2.weight_scale", e0 + "w3.weight_packed", e0 + "w3.weight_scale",
+      ElementsAre(e0 + "w1.weight_packed", e0 + "w1.weight_scale", e0 + "w2.weight_packed", e0 + "w2.weight_scale",
+                  e0 + "w3.weight_packed", e0 + "w3.weight_scale", e1 + "w1.weight_packed", e1 + "w1.weight_scale",
+                  e1 + "w2.weight_packed", e1 + "w2.weight_scale", e1 + "w3.weight_packed", e1 + "w3.weight_scale",
                   e1 + "w1.weight_shape", e0 + "w1.weight_shape", e1 + "w2.weight_shape", e0 + "w2.weight_shape",
                   e1 + "w3.weight_shape", e0 + "w3.weight_shape", "z.norm", "a.bias"));
   EXPECT_THAT(plans[0].layers, ElementsAre(1));
   EXPECT_THAT(plans[1].layers, ElementsAre());
   // packed 6 words, scale 1 bf16, shape 2 i64 for each of six Linears; 4 bytes each of the others
   EXPECT_EQ(plans[0].tensor_bytes(), 6u * (24 + 2 + 16) + 4 + 4);
+}
+
+TEST(ShardPlan, DenseKeepsTheSourcesOrderOfExpertsThatAreContiguous) {
+  TempDir temp;
+  RawShards shards = scattered();
+  std::vector<RawTensor>& tensors = shards.at("model-1.safetensors");
+  std::stable_sort(tensors.begin(), tensors.end(), [](const RawTensor& a, const RawTensor& b) {
+    const auto is_first = [](const RawTensor& tensor) { return tensor.name.find("experts.1.") != std::string::npos; };
+    return is_first(a) && !is_first(b);
+  });
+  write_raw_checkpoint(temp.path(), shards);
+  const Checkpoint source = Checkpoint::open(temp.path());
+  const auto plans = plan_shards(source, experts_of(source), {3, 64, PackedLayout::kDense});
+  EXPECT_TRUE(names_of(plans[0])[0].ends_with("experts.1.w1.weight_packed"));
+  EXPECT_TRUE(names_of(plans[0])[6].ends_with("experts.0.w1.weight_packed"));
+  EXPECT_EQ(plans[0].tensors.back().copied, &source.at("a.bias"));
+  EXPECT_EQ(plans[0].tensors.front().copied, nullptr);
 }
 
 TEST(ShardPlan, PaddedIsInTheOrderOfTheSafetensorsPackage) {
