@@ -169,8 +169,8 @@ void write_expert(const SyntheticLayer& layer, const QuantizeOptions& options, c
   std::vector<float> latent(static_cast<size_t>(size.tokens * size.latent));
   layer.latent().read(0, latent);
   std::vector<float> hidden(static_cast<size_t>(size.tokens * size.inner));
-  expert_hidden({weight[0], weight[2], weight[1], size.latent, size.inner}, layer.config(), options.numerics, latent,
-                size.tokens, hidden);
+  expert_hidden({weight[0], weight[2], size.latent, size.inner}, layer.config(), options.numerics, latent, size.tokens,
+                hidden);
   add("latent", size.tokens, size.latent, latent);
   add("hidden", size.tokens, size.inner, hidden);
   SafetensorsWriter writer(arguments.write, plan);

@@ -124,17 +124,15 @@ class Model {
   std::unique_ptr<Impl> impl_;
 };
 
-// One expert on gathered latents, for callers that hold its weights as plain f32 matrices (w1, w3 [inner, latent],
-// w2 [latent, inner]). z [tokens, latent]; hidden = situ(w1 z, w3 z) [tokens, inner]; out [tokens, latent].
-// The same arithmetic and rounding as Model::expert_sum, before the routing weight.
-struct ExpertWeights {
-  std::span<const float> w1, w3, w2;
+// The first half of one expert on gathered latents, for callers that hold its weights as plain f32 matrices [inner,
+// latent]. z [tokens, latent]; hidden = situ(w1 z, w3 z) [tokens, inner]. The same arithmetic and rounding as
+// Model::expert_sum.
+struct GateUpWeights {
+  std::span<const float> w1, w3;
   int64_t latent = 0;
   int64_t inner = 0;
 };
-void expert_hidden(const ExpertWeights& weights, const ModelConfig& config, Numerics numerics, std::span<const float> z,
+void expert_hidden(const GateUpWeights& weights, const ModelConfig& config, Numerics numerics, std::span<const float> z,
                    int64_t tokens, std::span<float> hidden);
-void expert_output(const ExpertWeights& weights, Numerics numerics, std::span<const float> hidden, int64_t tokens,
-                   std::span<float> out);
 
 }  // namespace trefoil

@@ -247,7 +247,7 @@ std::vector<float> Moe::finish(const Runtime& runtime, std::span<const float> h,
   return out;
 }
 
-void expert_hidden(const ExpertWeights& weights, const ModelConfig& config, Numerics numerics, std::span<const float> z,
+void expert_hidden(const GateUpWeights& weights, const ModelConfig& config, Numerics numerics, std::span<const float> z,
                    int64_t tokens, std::span<float> hidden) {
   TREFOIL_CHECK(weights.w1.size() == block_size(weights.inner, weights.latent));
   TREFOIL_CHECK(weights.w3.size() == weights.w1.size());
@@ -255,15 +255,6 @@ void expert_hidden(const ExpertWeights& weights, const ModelConfig& config, Nume
   TREFOIL_CHECK(hidden.size() == block_size(tokens, weights.inner));
   hidden_rows(situ_of(config), rounding_of(numerics), weights.w1.data(), weights.w3.data(), weights.inner,
               weights.latent, z.data(), tokens, hidden.data(), weights.inner);
-}
-
-void expert_output(const ExpertWeights& weights, Numerics numerics, std::span<const float> hidden, int64_t tokens,
-                   std::span<float> out) {
-  TREFOIL_CHECK(weights.w2.size() == block_size(weights.latent, weights.inner));
-  TREFOIL_CHECK(hidden.size() == block_size(tokens, weights.inner));
-  TREFOIL_CHECK(out.size() == block_size(tokens, weights.latent));
-  output_rows(rounding_of(numerics), weights.w2.data(), weights.latent, weights.inner, hidden.data(), tokens,
-              out.data(), weights.latent);
 }
 
 }  // namespace trefoil

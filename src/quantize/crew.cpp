@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "plan/machine.h"
+#include "quantize/stop.h"
 
 namespace trefoil {
 namespace {
@@ -62,7 +63,7 @@ void Crew::run_shared(std::string_view stage, const std::vector<Unit>& units) {
       const Unit& unit = units[static_cast<size_t>((first + i) % total)];
       if (is_done(unit.name)) continue;
       is_missing = true;
-      stop_if_asked();
+      stop_if_asked(options_.stop);
       report(stage, units);
       if (claim_and_work(unit)) has_worked = true;
     }
@@ -117,7 +118,7 @@ bool Crew::claim_and_work(const Unit& unit) {
 }
 
 void Crew::work(const Unit& unit) {
-  stop_if_asked();
+  stop_if_asked(options_.stop);
   const auto start = std::chrono::steady_clock::now();
   UnitRecord record = unit.work();
   record.unit = unit.name;
@@ -126,11 +127,6 @@ void Crew::work(const Unit& unit) {
   busy_seconds_ += record.seconds;
   ledger_.commit(record);
   tally_.add(unit.name, record.seconds);
-}
-
-void Crew::stop_if_asked() const {
-  if (options_.stop != nullptr && options_.stop->load())
-    fail(ErrorCode::kCancelled, "stopped as asked; the same command continues");
 }
 
 }  // namespace trefoil

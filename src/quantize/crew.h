@@ -48,7 +48,6 @@ class Crew {
   bool is_done(const std::string& unit);
   void look_at_ledger();
   void report(std::string_view stage, const std::vector<Unit>& units);
-  void stop_if_asked() const;
 
   Ledger& ledger_;
   Options options_;

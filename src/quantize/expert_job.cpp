@@ -139,10 +139,6 @@ class ExpertJob {
     return weight;
   }
 
-  ExpertWeights weights(const Matrices& matrices) const {
-    return {matrices[kW1], matrices[kW3], matrices[kW2], latent_, inner_};
-  }
-
   // Rows [begin, end) of the expert's tokens.
   std::vector<float> gather(const ActivationFile& latent, int64_t begin, int64_t end) {
     const PhaseTimer timer(result_.times.gate_up, Phase::kGather);
@@ -155,7 +151,7 @@ class ExpertJob {
   void hidden(const Matrices& matrices, std::span<const float> z, std::span<float> out) {
     const int64_t tokens = static_cast<int64_t>(z.size()) / latent_;
     const PhaseTimer timer(result_.times.gate_up, Phase::kForward, 2 * product_flops(tokens, latent_, inner_));
-    expert_hidden(weights(matrices), *inputs_.config, numerics_, z, tokens, out);
+    expert_hidden({matrices[kW1], matrices[kW3], latent_, inner_}, *inputs_.config, numerics_, z, tokens, out);
   }
 
   // body(begin, end, z, z0) for all tokens, some at a time; z0 is empty without a mismatch target.

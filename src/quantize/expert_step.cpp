@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "quantize/hessian.h"
+#include "quantize/stop.h"
 #include "quantize/unit_names.h"
 #include "quantize/unit_payload.h"
 
@@ -67,7 +68,7 @@ class ExpertUnit {
     std::atomic<size_t> next{0};
     walk_.pool.parallel_for(std::min<int64_t>(walk_.experts_at_once, walk_.pool.num_threads()), [&](int64_t) {
       for (size_t i = next++; i < tokens.size(); i = next++) {
-        stop_if_asked(*inputs_.options);
+        stop_if_asked(inputs_.options->stop);
         results[i] = solve_one(begin_ + static_cast<int64_t>(i), tokens[i]);
       }
     });
@@ -94,11 +95,6 @@ class ExpertUnit {
 };
 
 }  // namespace
-
-void stop_if_asked(const QuantizeOptions& options) {
-  if (options.stop != nullptr && options.stop->load())
-    fail(ErrorCode::kCancelled, "stopped as asked; the same command continues");
-}
 
 std::vector<Unit> expert_units(const WalkInputs& walk, const LayerInputs& inputs, const MoeLayer& layer) {
   std::vector<Unit> units;

@@ -17,7 +17,4 @@ std::vector<Unit> expert_units(const WalkInputs& walk, const LayerInputs& inputs
 // on the pool's size nor on how many of its parts, each three such matrices, are in memory at once.
 std::vector<float> shared_hessian_of(const ActivationFile& latent, int64_t parts_at_once, ThreadPool& pool);
 
-// Throws Error(kCancelled) when options.stop is set.
-void stop_if_asked(const QuantizeOptions& options);
-
 }  // namespace trefoil

@@ -22,7 +22,6 @@ class StagedShards {
                fs::path folder);
 
   const fs::path& folder() const { return folder_; }
-  const std::vector<ShardPlan>& plans() const { return plans_; }
 
   // The result for a Linear; `module` as in the source. What was written, for the ledger.
   std::vector<WrittenRange> write(const std::string& module, const EncodedLinear& linear);
