@@ -31,7 +31,7 @@ struct ExpertMatrices {
 constexpr ExpertMatrices kTrefoilExpert{4, 8};
 constexpr ExpertMatrices kStockExpert{3, 3.25};
 constexpr int64_t kMostUnitTokens = 8192;
-constexpr int64_t kMostSweepTokens = int64_t{1} << 16;  // a unit that is worth losing when it is killed
+constexpr int64_t kMostPassTokens = int64_t{1} << 16;  // a unit that is worth losing when it is killed
 constexpr int64_t kLeastExpertsPerUnit = 8;
 constexpr double kRefinePasses = 6;
 constexpr uint64_t kMoeBatchBytes = 4 * 64 * kMiB / 3;  // Moe::expert_sum's gathered inputs, hidden values and outputs
@@ -74,9 +74,9 @@ uint64_t attention_unit_bytes(const ModelConfig& config, uint64_t rows, uint64_t
   return (tokens * (residual + attention_floats(config)) + states) * kF32;
 }
 
-uint64_t sweep_unit_bytes(const ModelConfig& config, uint64_t sweep_tokens, uint64_t unit_rows, uint64_t unit_tokens) {
-  const uint64_t latents = 2 * sweep_tokens * u(config.routed_expert_hidden_size) * kF32;
-  const uint64_t routing = sweep_tokens * u(config.num_experts_per_token) * 16;
+uint64_t pass_unit_bytes(const ModelConfig& config, uint64_t pass_tokens, uint64_t unit_rows, uint64_t unit_tokens) {
+  const uint64_t latents = 2 * pass_tokens * u(config.routed_expert_hidden_size) * kF32;
+  const uint64_t routing = pass_tokens * u(config.num_experts_per_token) * 16;
   return latents + routing + std::max(kMoeBatchBytes, attention_unit_bytes(config, unit_rows, unit_tokens));
 }
 
@@ -96,7 +96,7 @@ uint64_t experts_shared_bytes(const ModelConfig& config, const QuantizeNeeds& ne
 }  // namespace
 
 uint64_t QuantizeCut::peak_bytes() const {
-  return base_bytes + std::max({attention_bytes, sweep_bytes, experts_bytes});
+  return base_bytes + std::max({attention_bytes, pass_bytes, experts_bytes});
 }
 
 uint64_t expert_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
@@ -113,13 +113,13 @@ uint64_t expert_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
   return static_cast<uint64_t>(matrices) + tokens * (2 * latent + 3 * inner) * kF32;
 }
 
-uint64_t cut_bytes(const ModelConfig& config, const QuantizeNeeds& needs, int64_t unit_rows, int64_t sweep_rows) {
+uint64_t cut_bytes(const ModelConfig& config, const QuantizeNeeds& needs, int64_t unit_rows, int64_t pass_rows) {
   const uint64_t length = u(needs.row_length);
-  const uint64_t unit = u(std::min(unit_rows, needs.rows)), sweep = u(std::min(sweep_rows, needs.rows));
+  const uint64_t unit = u(std::min(unit_rows, needs.rows)), pass = u(std::min(pass_rows, needs.rows));
   uint64_t most = experts_shared_bytes(config, needs) + expert_bytes(config, needs);
   if (needs.is_calibrated) {
     most = std::max({most, attention_unit_bytes(config, unit, unit * length),
-                     sweep_unit_bytes(config, sweep * length, unit, unit * length)});
+                     pass_unit_bytes(config, pass * length, unit, unit * length)});
   }
   return base_of(config, needs) + most;
 }
@@ -150,34 +150,34 @@ QuantizeCut cut_quantize(const ModelConfig& config, const QuantizeNeeds& needs) 
          attention_unit_bytes(config, u(cut.unit_rows + 1), u(cut.unit_rows + 1) * length) <= room) {
     ++cut.unit_rows;
   }
-  cut.sweep_rows = cut.unit_rows;
-  const auto sweep = [&](int64_t rows) {
-    return sweep_unit_bytes(config, u(rows) * length, u(cut.unit_rows), u(cut.unit_rows) * length);
+  cut.pass_rows = cut.unit_rows;
+  const auto pass = [&](int64_t rows) {
+    return pass_unit_bytes(config, u(rows) * length, u(cut.unit_rows), u(cut.unit_rows) * length);
   };
-  while (cut.unit_rows > 1 && sweep(cut.unit_rows) > room) cut.sweep_rows = --cut.unit_rows;
-  while (cut.sweep_rows < share && (cut.sweep_rows + cut.unit_rows) * needs.row_length <= kMostSweepTokens &&
-         sweep(cut.sweep_rows + cut.unit_rows) <= room) {
-    cut.sweep_rows += cut.unit_rows;
+  while (cut.unit_rows > 1 && pass(cut.unit_rows) > room) cut.pass_rows = --cut.unit_rows;
+  while (cut.pass_rows < share && (cut.pass_rows + cut.unit_rows) * needs.row_length <= kMostPassTokens &&
+         pass(cut.pass_rows + cut.unit_rows) <= room) {
+    cut.pass_rows += cut.unit_rows;
   }
-  const int64_t unit_rows = std::min(cut.unit_rows, needs.rows), sweep_rows = std::min(cut.sweep_rows, needs.rows);
+  const int64_t unit_rows = std::min(cut.unit_rows, needs.rows), pass_rows = std::min(cut.pass_rows, needs.rows);
   cut.attention_bytes = attention_unit_bytes(config, u(unit_rows), u(unit_rows) * length);
-  cut.sweep_bytes = sweep(sweep_rows);
+  cut.pass_bytes = pass(pass_rows);
   return cut;
 }
 
 std::vector<PlanLine> quantize_memory(const ModelConfig& config, const QuantizeNeeds& needs) {
   const QuantizeCut cut = cut_quantize(config, needs);
-  const uint64_t worst = std::max({cut.attention_bytes, cut.sweep_bytes, cut.experts_bytes});
+  const uint64_t worst = std::max({cut.attention_bytes, cut.pass_bytes, cut.experts_bytes});
   std::vector<PlanLine> lines = {
       {"program, headers, token ids", cut.base_bytes,
        fmt::format("{} tensors, {} threads", format_count(needs.num_tensors), needs.threads)}};
   if (worst == cut.experts_bytes) {
     lines.push_back({"experts in work", worst,
                      fmt::format("{} at once, {} each", cut.experts_at_once, format_gb(expert_bytes(config, needs)))});
-  } else if (worst == cut.sweep_bytes) {
+  } else if (worst == cut.pass_bytes) {
     lines.push_back(
         {"activations through the experts", worst,
-         fmt::format("{} rows of {} tokens at once", std::min(cut.sweep_rows, needs.rows), needs.row_length)});
+         fmt::format("{} rows of {} tokens at once", std::min(cut.pass_rows, needs.rows), needs.row_length)});
   } else {
     lines.push_back(
         {"attention", worst,

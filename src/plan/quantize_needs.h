@@ -29,13 +29,13 @@ struct QuantizeNeeds {
 // How the work is cut so that it fits the budget, and what it then takes.
 struct QuantizeCut {
   int64_t unit_rows = 1;        // rows of a unit of attention
-  int64_t sweep_rows = 1;       // rows that go through all experts at once, a multiple of unit_rows
+  int64_t pass_rows = 1;        // rows that go through all experts at once, a multiple of unit_rows
   int64_t experts_at_once = 1;  // at most one a thread
   int64_t experts_per_unit = 8;
 
   uint64_t base_bytes = 0;       // program, headers, small weights, token ids
   uint64_t attention_bytes = 0;  // each on top of the base, one at a time
-  uint64_t sweep_bytes = 0;
+  uint64_t pass_bytes = 0;
   uint64_t experts_bytes = 0;
   uint64_t peak_bytes() const;
 };
@@ -47,7 +47,7 @@ uint64_t least_budget(const ModelConfig& config, const QuantizeNeeds& needs);
 QuantizeCut cut_quantize(const ModelConfig& config, const QuantizeNeeds& needs);
 
 // The peak of work that was cut so, with one expert at once: what an interrupted run needs at least to go on.
-uint64_t cut_bytes(const ModelConfig& config, const QuantizeNeeds& needs, int64_t unit_rows, int64_t sweep_rows);
+uint64_t cut_bytes(const ModelConfig& config, const QuantizeNeeds& needs, int64_t unit_rows, int64_t pass_rows);
 
 // Bytes of an expert in work, beside its share of the base.
 uint64_t expert_bytes(const ModelConfig& config, const QuantizeNeeds& needs);

@@ -209,7 +209,7 @@ class QuantizeJob {
   }
 
   void work(OutputFolder& output) {
-    const WorkGrain grain{cut_.unit_rows, cut_.sweep_rows, cut_.experts_per_unit};
+    const WorkGrain grain{cut_.unit_rows, cut_.pass_rows, cut_.experts_per_unit};
     const JobPlan plan{steps_cut_by(grain), needs().budget_bytes, report_.planned_memory_bytes,
                        report_.planned_scratch_bytes};
     const bool has_earlier_work = output.has_job();
@@ -230,7 +230,7 @@ class QuantizeJob {
 
   // An interrupted run's units may be larger than this one's budget allows.
   void check_grain(const WorkGrain& grain) const {
-    const uint64_t needed = cut_bytes(config_, needs(), grain.unit_rows, grain.sweep_rows);
+    const uint64_t needed = cut_bytes(config_, needs(), grain.unit_rows, grain.pass_rows);
     if (const uint64_t budget = needs().budget_bytes; budget != 0 && needed > budget) {
       fail(ErrorCode::kOverBudget, "the interrupted run was cut for more memory: it needs {}, the budget is {}",
            format_gb(needed), format_gb(budget));

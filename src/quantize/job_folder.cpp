@@ -237,7 +237,7 @@ void JobFolder::write(const JobIdentity& identity) const {
   Json names = Json::object();
   for (const auto& [name, value] : identity) names[name] = value;
   const Json job = {{"identity", std::move(names)},
-                    {"grain", {grain_.unit_rows, grain_.sweep_rows, grain_.experts_per_unit}},
+                    {"grain", {grain_.unit_rows, grain_.pass_rows, grain_.experts_per_unit}},
                     {"activations", fs::absolute(activations_).string()},
                     {"token", token_},
                     {"plan", Json::parse(plan_)}};

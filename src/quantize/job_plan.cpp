@@ -65,8 +65,8 @@ class StepWork {
     switch (step.kind) {
       case StepKind::kAttention:
         return 2 * tokens_ * trunk.before_experts;
-      case StepKind::kSweep:
-        return expert_pass() + (step.sweep.finishes_to ? 2 * tokens_ * trunk.after_experts : 0);
+      case StepKind::kExpertPass:
+        return expert_pass() + (step.pass.finishes_to ? 2 * tokens_ * trunk.after_experts : 0);
       case StepKind::kSharedHessian:
         return tokens_ * latent_ * latent_;
       case StepKind::kExperts:
@@ -105,8 +105,8 @@ int64_t units_of(const WalkStep& step, const JobShape& shape) {
     case StepKind::kEmbedding:
     case StepKind::kAttention:
       return ceil_div(shape.rows, shape.grain.unit_rows);
-    case StepKind::kSweep:
-      return ceil_div(shape.rows, shape.grain.sweep_rows);
+    case StepKind::kExpertPass:
+      return ceil_div(shape.rows, shape.grain.pass_rows);
     case StepKind::kSharedHessian:
       return 1;
     case StepKind::kExperts:

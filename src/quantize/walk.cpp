@@ -77,8 +77,8 @@ class CalibratedWalk {
         return embed(step);
       case StepKind::kAttention:
         return attention(step);
-      case StepKind::kSweep:
-        return sweep(step);
+      case StepKind::kExpertPass:
+        return pass(step);
       case StepKind::kSharedHessian:
         return run_units(step, {shared_hessian_unit(step)});
       case StepKind::kExperts:
@@ -212,20 +212,20 @@ class CalibratedWalk {
             }};
   }
 
-  void sweep(const WalkStep& step) {
+  void pass(const WalkStep& step) {
     std::vector<ExpertLinears> staged;
-    if (step.sweep.quantized_experts) staged = in_.shards.experts(*find_layer(in_.layers, step.layer));
+    if (step.pass.quantized_experts) staged = in_.shards.experts(*find_layer(in_.layers, step.layer));
     std::vector<Unit> units;
-    for (const Block& block : blocks(in_.grain.sweep_rows)) {
+    for (const Block& block : blocks(in_.grain.pass_rows)) {
       units.push_back({unit_name(step.layer, step.name, block.first_row),
-                       [this, &step, &staged, block] { return sweep_block(step, staged, block); }, block.rows});
+                       [this, &step, &staged, block] { return pass_block(step, staged, block); }, block.rows});
     }
     run_units(step, units);
   }
 
-  UnitRecord sweep_block(const WalkStep& step, const std::vector<ExpertLinears>& staged, const Block& block) {
+  UnitRecord pass_block(const WalkStep& step, const std::vector<ExpertLinears>& staged, const Block& block) {
     const int64_t width = in_.config.routed_expert_hidden_size, layer = step.layer;
-    const Sweep& what = step.sweep;
+    const ExpertPass& what = step.pass;
     std::vector<float> sum;
     {
       std::vector<float> latent(static_cast<size_t>(block.tokens * width));
@@ -258,7 +258,7 @@ class CalibratedWalk {
     const std::vector<float> h = model_.ffn_input(layer, residual);
     model_.add_ffn(layer, residual, model_.moe_finish(layer, h, sum, block.tokens));
     check_finite(block, residual.prefix, layer, "the experts");
-    return store_.prefix(*step.sweep.finishes_to, layer + 1, store_.write_access())
+    return store_.prefix(*step.pass.finishes_to, layer + 1, store_.write_access())
         .write(block.first_token, residual.prefix);
   }
 

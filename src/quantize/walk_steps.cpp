@@ -28,7 +28,7 @@ class StepList {
     for (int64_t layer = 0; layer <= last_; ++layer) {
       for (const Stream stream : streams_at(layer)) add_attention(layer, stream);
       if (!config_.is_moe(layer)) continue;
-      is_quantized(layer) ? add_quantizing(layer) : add_passing(layer);
+      is_quantized(layer) ? add_quantizing(layer) : add_unchanged(layer);
     }
     return std::move(steps_);
   }
@@ -57,10 +57,10 @@ class StepList {
                       {}});
   }
 
-  void add_sweep(int64_t layer, Stream stream, const Sweep& sweep, std::string title) {
-    steps_.push_back({StepKind::kSweep, layer,
-                      fmt::format("sweep-{}{}", letter(stream), sweep.quantized_experts ? "-quantized" : ""),
-                      std::move(title), stream, sweep});
+  void add_pass(int64_t layer, Stream stream, const ExpertPass& pass, std::string title) {
+    steps_.push_back({StepKind::kExpertPass, layer,
+                      fmt::format("pass-{}{}", letter(stream), pass.quantized_experts ? "-quantized" : ""),
+                      std::move(title), stream, pass});
   }
 
   void add_experts(int64_t layer) {
@@ -73,20 +73,20 @@ class StepList {
     const bool is_last = layer == last_, splits_here = has_original_ && layer == split_;
     const auto original_next = is_last ? std::nullopt : std::optional(Stream::kOriginal);
     if (weighs || (splits_here && !is_last)) {
-      add_sweep(layer, Stream::kQuantized, {false, weighs, splits_here ? original_next : std::nullopt},
-                "the layer's own experts");
+      add_pass(layer, Stream::kQuantized, {false, weighs, splits_here ? original_next : std::nullopt},
+               "the layer's own experts");
     }
     if (has_original_ && !splits_here && !is_last)
-      add_sweep(layer, Stream::kOriginal, {false, false, original_next}, "experts, original stream");
+      add_pass(layer, Stream::kOriginal, {false, false, original_next}, "experts, original stream");
     if (is_trefoil)
       steps_.push_back({StepKind::kSharedHessian, layer, "shared", "shared Hessian", Stream::kQuantized, {}});
     add_experts(layer);
-    if (!is_last) add_sweep(layer, Stream::kQuantized, {true, false, Stream::kQuantized}, "quantized experts");
+    if (!is_last) add_pass(layer, Stream::kQuantized, {true, false, Stream::kQuantized}, "quantized experts");
   }
 
   // A MoE layer that stays as it is.
-  void add_passing(int64_t layer) {
-    for (const Stream stream : streams_at(layer)) add_sweep(layer, stream, {false, false, stream}, "experts");
+  void add_unchanged(int64_t layer) {
+    for (const Stream stream : streams_at(layer)) add_pass(layer, stream, {false, false, stream}, "experts");
   }
 
   const ModelConfig& config_;
@@ -105,8 +105,8 @@ const char* to_string(StepKind kind) {
       return "embedding";
     case StepKind::kAttention:
       return "attention";
-    case StepKind::kSweep:
-      return "sweep";
+    case StepKind::kExpertPass:
+      return "expert_pass";
     case StepKind::kSharedHessian:
       return "shared_hessian";
     case StepKind::kExperts:

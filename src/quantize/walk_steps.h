@@ -16,15 +16,16 @@
 
 namespace trefoil {
 
-enum class StepKind { kEmbedding, kAttention, kSweep, kSharedHessian, kExperts, kCopying };
-constexpr std::array<StepKind, 6> kStepKinds = {StepKind::kEmbedding,     StepKind::kAttention, StepKind::kSweep,
+enum class StepKind { kEmbedding, kAttention, kExpertPass, kSharedHessian, kExperts, kCopying };
+constexpr std::array<StepKind, 6> kStepKinds = {StepKind::kEmbedding,     StepKind::kAttention, StepKind::kExpertPass,
                                                 StepKind::kSharedHessian, StepKind::kExperts,   StepKind::kCopying};
-const char* to_string(StepKind kind);  // "embedding", "attention", "sweep", "shared_hessian", "experts", "copying"
+const char* to_string(
+    StepKind kind);  // "embedding", "attention", "expert_pass", "shared_hessian", "experts", "copying"
 // Nothing for a name that is none of these.
 std::optional<StepKind> parse_step_kind(std::string_view name);
 
 // What runs through all experts of a layer in one go, and what is done with the sums.
-struct Sweep {
+struct ExpertPass {
   bool quantized_experts = false;
   bool keeps_effect = false;          // mean squares of the sums, for token weights
   std::optional<Stream> finishes_to;  // the stream whose next layer's input it makes
@@ -36,7 +37,7 @@ struct WalkStep {
   std::string name;                    // of its units: unit_names.h
   std::string title;                   // for people: "attention, original stream"
   Stream stream = Stream::kQuantized;  // that it reads
-  Sweep sweep;                         // of kSweep
+  ExpertPass pass;                     // of kExpertPass
 };
 
 // `layers` are those to quantize. The copying of unchanged tensors, which no layer has, is not among them.
@@ -46,7 +47,7 @@ std::vector<WalkStep> walk_steps(const ModelConfig& config, const QuantizeOption
 // How the steps are cut. Chosen once for a job (plan/quantize_needs.h) and kept in its folder: no result depends on it.
 struct WorkGrain {
   int64_t unit_rows = 1;         // calibration rows of a unit of attention
-  int64_t sweep_rows = 1;        // rows that go through all experts at once; a multiple of unit_rows
+  int64_t pass_rows = 1;         // rows that go through all experts at once; a multiple of unit_rows
   int64_t experts_per_unit = 8;  // experts of a unit of solving
 };
 
