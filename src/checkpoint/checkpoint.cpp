@@ -199,6 +199,11 @@ void Checkpoint::read(const TensorRef& tensor, uint64_t offset, MutableBytes out
   }
 }
 
+void Checkpoint::read_ahead(const TensorRef& tensor) const {
+  const Shard& shard = state_->shards[tensor.shard];
+  if (shard.mapping == nullptr) shard.file->read_ahead(state_->file_offset(tensor), tensor.info.size());
+}
+
 std::vector<std::byte> Checkpoint::read_all(const TensorRef& tensor) const {
   std::vector<std::byte> bytes(static_cast<size_t>(tensor.info.size()));
   read(tensor, 0, bytes);

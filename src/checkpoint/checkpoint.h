@@ -72,6 +72,8 @@ class Checkpoint {
   TensorView view(const TensorRef& tensor) const;
   // Copies bytes [offset, offset + out.size()) of the tensor, which must lie inside it.
   void read(const TensorRef& tensor, uint64_t offset, MutableBytes out) const;
+  // A hint that the whole tensor is read soon; nothing with Access::kMapped.
+  void read_ahead(const TensorRef& tensor) const;
   // The whole tensor, copied.
   std::vector<std::byte> read_all(const TensorRef& tensor) const;
 

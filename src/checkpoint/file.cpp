@@ -152,6 +152,11 @@ void InputFile::read_at(uint64_t offset, MutableBytes out) const {
   read_exactly(fd_, path_, size_, offset, out);
 }
 
+void InputFile::read_ahead(uint64_t offset, uint64_t bytes) const {
+  check_range(path_, size_, offset, bytes);
+  ::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);  // a hint
+}
+
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   uint64_t size = 0;
   const int fd = open_regular(path, &size);

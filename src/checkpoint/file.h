@@ -29,6 +29,8 @@ class InputFile {
   const fs::path& path() const { return path_; }
   uint64_t size() const { return size_; }
   void read_at(uint64_t offset, MutableBytes out) const;
+  // A hint: the system may begin to read these bytes now, so that read_at() finds them in memory.
+  void read_ahead(uint64_t offset, uint64_t bytes) const;
 
  private:
   fs::path path_;

@@ -174,4 +174,10 @@ void decode_linear(const Checkpoint& checkpoint, const StoredLinear& linear, int
   }
 }
 
+void read_linear_ahead(const Checkpoint& checkpoint, const StoredLinear& linear) {
+  for (const TensorRef* tensor : {linear.weight, linear.packed, linear.scale}) {
+    if (tensor != nullptr) checkpoint.read_ahead(*tensor);
+  }
+}
+
 }  // namespace trefoil

@@ -45,4 +45,7 @@ StoredLinear resolve_linear(const Checkpoint& checkpoint, std::string_view modul
 void decode_linear(const Checkpoint& checkpoint, const StoredLinear& linear, int64_t row_begin, int64_t row_end,
                    std::span<float> out);
 
+// Checkpoint::read_ahead() of all that decode_linear() reads.
+void read_linear_ahead(const Checkpoint& checkpoint, const StoredLinear& linear);
+
 }  // namespace trefoil

@@ -32,7 +32,10 @@ constexpr ExpertMatrices kTrefoilExpert{4, 8};
 constexpr ExpertMatrices kStockExpert{3, 3.25};
 constexpr int64_t kMostUnitTokens = 8192;
 constexpr int64_t kMostPassTokens = int64_t{1} << 16;  // a unit that is worth losing when it is killed
-constexpr int64_t kLeastExpertsPerUnit = 8;
+// Experts are solved one after the other in a unit, units side by side: few enough that a layer's last units end at much
+// the same time, and that little is lost when a process is killed.
+constexpr int64_t kMostExpertsPerUnit = 8;
+constexpr int64_t kUnitsPerWorker = 4;
 constexpr double kRefinePasses = 6;
 constexpr uint64_t kMoeBatchBytes = 4 * 64 * kMiB / 3;  // Moe::expert_sum's gathered inputs, hidden values and outputs
 
@@ -141,7 +144,8 @@ QuantizeCut cut_quantize(const ModelConfig& config, const QuantizeNeeds& needs) 
   }
   const uint64_t room = budget - cut.base_bytes;
   cut.experts_at_once = std::min<int64_t>(needs.threads, static_cast<int64_t>((room - shared) / expert));
-  cut.experts_per_unit = std::max(kLeastExpertsPerUnit, 2 * cut.experts_at_once);
+  cut.experts_per_unit = std::clamp<int64_t>(
+      config.num_experts / (kUnitsPerWorker * cut.experts_at_once * needs.processes), 1, kMostExpertsPerUnit);
   cut.experts_bytes = shared + u(cut.experts_at_once) * expert;
   if (!needs.is_calibrated) return cut;
   // A unit of attention takes no more than the experts do anyway, unless a single row does.

@@ -28,10 +28,10 @@ struct QuantizeNeeds {
 
 // How the work is cut so that it fits the budget, and what it then takes.
 struct QuantizeCut {
-  int64_t unit_rows = 1;        // rows of a unit of attention
-  int64_t pass_rows = 1;        // rows that go through all experts at once, a multiple of unit_rows
-  int64_t experts_at_once = 1;  // at most one a thread
-  int64_t experts_per_unit = 8;
+  int64_t unit_rows = 1;         // rows of a unit of attention
+  int64_t pass_rows = 1;         // rows that go through all experts at once, a multiple of unit_rows
+  int64_t experts_at_once = 1;   // at most one a thread, each of another unit
+  int64_t experts_per_unit = 1;  // one after the other
 
   uint64_t base_bytes = 0;       // program, headers, small weights, token ids
   uint64_t attention_bytes = 0;  // each on top of the base, one at a time

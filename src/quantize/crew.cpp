@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <thread>
@@ -42,33 +43,47 @@ std::string this_process(const QuantizeOptions::Place& place) {
 }
 
 void Crew::run(std::string_view stage, const std::vector<Unit>& units) {
-  if (!has_looked_) look_at_ledger();
-  options_.is_shared ? run_shared(stage, units) : run_alone(stage, units);
+  at_once_ = 1;
+  run_rounds(stage, units, [&](Round& round) { visit(round); });
 }
 
-void Crew::run_alone(std::string_view stage, const std::vector<Unit>& units) {
-  for (const Unit& unit : units) {
-    if (is_done(unit.name)) continue;
-    report(stage, units);
-    work(unit);
+void Crew::run_side_by_side(std::string_view stage, const std::vector<Unit>& units, ThreadPool& pool, int64_t at_once) {
+  at_once_ = std::clamp<int64_t>(at_once, 1, pool.num_threads());
+  run_rounds(stage, units, [&](Round& round) { pool.parallel_for(at_once_, [&](int64_t) { visit(round); }); });
+}
+
+// Until a round finds nothing missing.
+void Crew::run_rounds(std::string_view stage, const std::vector<Unit>& units,
+                      const std::function<void(Round&)>& let_workers_visit) {
+  if (!has_looked_) look_at_ledger();
+  while (true) {
+    Round round{stage, units};
+    let_workers_visit(round);
+    if (!round.is_missing) return;
+    if (!round.has_worked) std::this_thread::sleep_for(kPollInterval);  // others hold what is left
   }
 }
 
-void Crew::run_shared(std::string_view stage, const std::vector<Unit>& units) {
-  const auto total = static_cast<int64_t>(units.size());
-  const int64_t first = total * options_.place.rank / options_.place.size;
-  while (true) {
-    bool is_missing = false, has_worked = false;
-    for (int64_t i = 0; i < total; ++i) {
-      const Unit& unit = units[static_cast<size_t>((first + i) % total)];
+void Crew::visit(Round& round) {
+  const auto total = static_cast<int64_t>(round.units.size());
+  const int64_t first = options_.is_shared ? total * options_.place.rank / options_.place.size : 0;
+  try {
+    for (int64_t i = round.next++; i < total && !round.has_failed; i = round.next++) {
+      const Unit& unit = round.units[static_cast<size_t>((first + i) % total)];
       if (is_done(unit.name)) continue;
-      is_missing = true;
+      round.is_missing = true;
       stop_if_asked(options_.stop);
-      report(stage, units);
-      if (claim_and_work(unit)) has_worked = true;
+      report(round);
+      if (!options_.is_shared) {
+        work(unit);
+      } else if (!claim_and_work(unit)) {
+        continue;
+      }
+      round.has_worked = true;
     }
-    if (!is_missing) return;
-    if (!has_worked) std::this_thread::sleep_for(kPollInterval);  // others hold what is left
+  } catch (...) {
+    round.has_failed = true;
+    throw;
   }
 }
 
@@ -80,6 +95,7 @@ void Crew::look_at_ledger() {
 }
 
 bool Crew::is_done(const std::string& unit) {
+  const std::lock_guard lock(mutex_);
   if (!ledger_.is_done(unit)) return false;
   if (!tally_.knows(unit)) {
     const std::optional<UnitSummary> summary = read_unit_summary(ledger_.record_of(unit));
@@ -88,19 +104,20 @@ bool Crew::is_done(const std::string& unit) {
   return true;
 }
 
-void Crew::report(std::string_view stage, const std::vector<Unit>& units) {
+void Crew::report(const Round& round) {
   int64_t done = 0, total = 0;
-  for (const Unit& unit : units) {
+  for (const Unit& unit : round.units) {
     total += unit.items;
     if (is_done(unit.name)) done += unit.items;
   }
-  ProgressRates rates = tally_.rates_at(units.front().name);
+  const std::lock_guard lock(mutex_);
+  ProgressRates rates = tally_.rates_at(round.units.front().name);
   // The others do their part of what is left, as they did since this process began.
   const double all_seconds = tally_.seconds() - found_seconds_;
   if (all_seconds > 0) rates.left_s *= busy_seconds_ / all_seconds;
   rates.resident_bytes = resident_bytes();
   rates.budget_bytes = options_.budget_bytes;
-  progress_.update_job(stage, done, total, rates);
+  progress_.update_job(round.stage, done, total, rates);
 }
 
 // False when another process has it.
@@ -111,8 +128,10 @@ bool Crew::claim_and_work(const Unit& unit) {
   const auto held = FileLock::acquire(claim, FileLock::Mode::kExclusive, self);
   if (!held) return false;
   if (is_done(unit.name)) return true;
-  if (!before.empty() && before != self)
+  if (!before.empty() && before != self) {
+    const std::lock_guard lock(mutex_);
     progress_.note(fmt::format("{}: {} is gone without finishing it; done again here", unit.name, before));
+  }
   work(unit);
   return true;
 }
@@ -123,9 +142,12 @@ void Crew::work(const Unit& unit) {
   UnitRecord record = unit.work();
   record.unit = unit.name;
   record.by = this_process(options_.place);
-  record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  busy_seconds_ += record.seconds;
+  // The process's time, of which units side by side share each second.
+  record.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(at_once_);
   ledger_.commit(record);
+  const std::lock_guard lock(mutex_);
+  busy_seconds_ += record.seconds;
   tally_.add(unit.name, record.seconds);
 }
 

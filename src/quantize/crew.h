@@ -2,14 +2,20 @@
 // the work folder claim units one by one: a claim is a lock on a file, which the system drops when its holder ends,
 // however it ends, so a dead process is noticed at once, named, and its unit done by another. Processes that know their
 // rank begin each step at different units and so seldom want the same one; what is left at the end anyone takes.
+//
+// Within a process, units that need only one thread run side by side: while one reads its inputs or waits for its
+// results to reach the disk, the others compute.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/parallel.h"
 #include "quantize/job_tally.h"
 #include "quantize/ledger.h"
 #include "trefoil/progress.h"
@@ -39,19 +45,33 @@ class Crew {
   // Returns when every unit is done, by whoever. Error(kCancelled) between two units when asked to stop, and whatever a
   // unit throws. `stage` is what progress calls the step.
   void run(std::string_view stage, const std::vector<Unit>& units);
+  // The same for units that do not use the pool: up to `at_once` of them on its threads.
+  void run_side_by_side(std::string_view stage, const std::vector<Unit>& units, ThreadPool& pool, int64_t at_once);
 
  private:
-  void run_alone(std::string_view stage, const std::vector<Unit>& units);
-  void run_shared(std::string_view stage, const std::vector<Unit>& units);
+  // One look at every unit of a step, by all workers of this process.
+  struct Round {
+    std::string_view stage;
+    const std::vector<Unit>& units;
+    std::atomic<int64_t> next = 0;
+    std::atomic<bool> is_missing = false;  // some were not done
+    std::atomic<bool> has_worked = false;
+    std::atomic<bool> has_failed = false;
+  };
+  void run_rounds(std::string_view stage, const std::vector<Unit>& units,
+                  const std::function<void(Round&)>& let_workers_visit);
+  void visit(Round& round);
   bool claim_and_work(const Unit& unit);
   void work(const Unit& unit);
   bool is_done(const std::string& unit);
   void look_at_ledger();
-  void report(std::string_view stage, const std::vector<Unit>& units);
+  void report(const Round& round);
 
   Ledger& ledger_;
   Options options_;
   ProgressSink& progress_;
+  int64_t at_once_ = 1;  // units of the present step
+  std::mutex mutex_;     // for what follows and for progress
   JobTally tally_;
   bool has_looked_ = false;
   double found_seconds_ = 0;  // of units that were done before this process began

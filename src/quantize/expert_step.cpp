@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 
 #include "base/error.h"
 #include "quantize/hessian.h"
@@ -24,15 +22,12 @@ class ExpertUnit {
 
   UnitRecord run() {
     const std::vector<ExpertTokens> tokens = collect_tokens();
-    std::vector<Solved> results(tokens.size());
-    solve(tokens, results);
     SolvedExperts solved;
     UnitRecord record;
-    for (size_t i = 0; i < results.size(); ++i) {
-      solved.times += results[i].times;
-      solved.tokens_per_expert.push_back(tokens[i].count());
-      for (MatrixRecord& matrix : results[i].record) solved.matrices.push_back(std::move(matrix));
-      record.ranges.insert(record.ranges.end(), results[i].written.begin(), results[i].written.end());
+    for (int64_t expert = begin_; expert < end_; ++expert) {
+      stop_if_asked(inputs_.options->stop);
+      if (expert + 1 < end_) read_ahead(expert + 1);
+      solve(expert, tokens[static_cast<size_t>(expert - begin_)], solved, record);
     }
     walk_.shards.sync(record.ranges);
     record.payload = to_payload(solved);
@@ -40,13 +35,6 @@ class ExpertUnit {
   }
 
  private:
-  // What is left of an expert once its codes are in the shard.
-  struct Solved {
-    std::array<MatrixRecord, 3> record;
-    ExpertTimes times;
-    std::vector<WrittenRange> written;
-  };
-
   std::vector<ExpertTokens> collect_tokens() const {
     std::vector<ExpertTokens> experts(static_cast<size_t>(end_ - begin_));
     if (walk_.activations == nullptr) return experts;
@@ -63,30 +51,25 @@ class ExpertUnit {
     return experts;
   }
 
-  // At most experts_at_once side by side: each holds matrices of its own.
-  void solve(const std::vector<ExpertTokens>& tokens, std::vector<Solved>& results) const {
-    std::atomic<size_t> next{0};
-    walk_.pool.parallel_for(std::min<int64_t>(walk_.experts_at_once, walk_.pool.num_threads()), [&](int64_t) {
-      for (size_t i = next++; i < tokens.size(); i = next++) {
-        stop_if_asked(inputs_.options->stop);
-        results[i] = solve_one(begin_ + static_cast<int64_t>(i), tokens[i]);
-      }
-    });
+  // The weights of an expert come from the disk while the one before it is solved.
+  void read_ahead(int64_t expert) const {
+    for (const ExpertPart part : kExpertParts) read_linear_ahead(*inputs_.source, stored(expert).part(part));
   }
 
-  Solved solve_one(int64_t expert, const ExpertTokens& tokens) const {
-    const RoutedExpert& stored = layer_.experts[static_cast<size_t>(expert)];
-    ExpertResult result = quantize_expert(inputs_, expert, stored, tokens);
-    Solved solved;
+  // Nothing of an expert is left but its record and the bytes in its shard.
+  void solve(int64_t expert, const ExpertTokens& tokens, SolvedExperts& solved, UnitRecord& record) const {
+    ExpertResult result = quantize_expert(inputs_, expert, stored(expert), tokens);
     for (const ExpertPart part : kExpertParts) {
       const auto at = static_cast<size_t>(part);
-      const auto ranges = walk_.shards.write(stored.part(part).module, result.encoded[at]);
-      solved.written.insert(solved.written.end(), ranges.begin(), ranges.end());
+      const auto ranges = walk_.shards.write(stored(expert).part(part).module, result.encoded[at]);
+      record.ranges.insert(record.ranges.end(), ranges.begin(), ranges.end());
+      solved.matrices.push_back(std::move(result.record[at]));
     }
-    solved.record = std::move(result.record);
-    solved.times = result.times;
-    return solved;
+    solved.tokens_per_expert.push_back(tokens.count());
+    solved.times += result.times;
   }
+
+  const RoutedExpert& stored(int64_t expert) const { return layer_.experts[static_cast<size_t>(expert)]; }
 
   const WalkInputs& walk_;
   const LayerInputs& inputs_;

@@ -28,6 +28,7 @@
 namespace trefoil {
 namespace {
 
+constexpr int kLikelyProcesses = 4;  // that join a job, where nobody says how many
 constexpr const char* kRecipeFile = "recipe.yaml";
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -161,7 +162,7 @@ class QuantizeJob {
     needs.budget_bytes = options_.memory_bytes != 0 ? options_.memory_bytes : read_machine_memory().limit_bytes();
     needs.num_tensors = source_->tensors().size();
     needs.end_layer = layers_.back().layer + 1;
-    needs.processes = options_.place.size;
+    needs.processes = options_.join ? std::max(options_.place.size, kLikelyProcesses) : 1;
     return needs;
   }
 

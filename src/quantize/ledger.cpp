@@ -61,6 +61,7 @@ Ledger::Ledger(fs::path folder, std::string job) : folder_(std::move(folder)), j
 }
 
 bool Ledger::is_done(const std::string& unit) {
+  const std::lock_guard lock(mutex_);
   if (done_.contains(unit)) return true;
   std::error_code error;
   if (!fs::exists(record_of(unit), error)) return false;
@@ -83,10 +84,12 @@ std::optional<UnitRecord> Ledger::find(const std::string& unit) const {
 
 void Ledger::commit(const UnitRecord& record) {
   write_text_file(record_of(record.unit), to_json(record, job_).dump() + "\n");
+  const std::lock_guard lock(mutex_);
   done_.insert(record.unit);
 }
 
 void Ledger::forget(const std::string& unit) {
+  const std::lock_guard lock(mutex_);
   done_.erase(unit);
   std::error_code error;
   fs::remove(record_of(unit), error);

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -44,6 +45,7 @@ struct UnitSummary {
   std::chrono::system_clock::time_point finished;
 };
 
+// Safe to use from several threads.
 class Ledger {
  public:
   // `folder` is made. `job` is the digest of what the results depend on.
@@ -64,6 +66,7 @@ class Ledger {
  private:
   fs::path folder_;
   std::string job_;
+  std::mutex mutex_;
   std::set<std::string> done_;  // seen before
 };
 

@@ -164,6 +164,51 @@ TEST(Crew, RanksBeginAtTheirOwnShareAndHelpWithTheRest) {
   }
 }
 
+TEST(Crew, UnitsSideBySideOverlap) {
+  TempDir temp;
+  Ledger ledger(temp.path(), "job");
+  ProgressSink silent;
+  ThreadPool pool(2);
+  std::atomic<int> begun{0};
+  const auto wait_for_both = [&begun] {
+    ++begun;
+    for (int i = 0; i < 2000 && begun < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_GE(begun, 2) << "one ran alone";
+    return UnitRecord();
+  };
+  std::vector<Unit> units = {{"a", wait_for_both}, {"b", wait_for_both}};
+  std::atomic<int> done{0};
+  for (int i = 0; i < 20; ++i) units.push_back({"n" + std::to_string(i), [&done] { return ++done, UnitRecord(); }});
+  for (const bool is_shared : {false, true}) {
+    Crew crew(ledger, {.is_shared = is_shared}, silent);
+    crew.run_side_by_side("step", units, pool, 2);
+    EXPECT_EQ(done, 20) << "each once, and none again";
+  }
+}
+
+TEST(Crew, AUnitThatFailsEndsTheOthersBetweenUnits) {
+  TempDir temp;
+  Ledger ledger(temp.path(), "job");
+  ProgressSink silent;
+  ThreadPool pool(2);
+  std::atomic<bool> has_failed{false};
+  std::vector<Unit> units = {{"bad", [&has_failed]() -> UnitRecord {
+                                has_failed = true;
+                                throw Error(ErrorCode::kIo, "the disk is gone");
+                              }}};
+  for (int i = 0; i < 100; ++i) {
+    units.push_back({"n" + std::to_string(i), [&has_failed] {
+                       while (!has_failed) std::this_thread::yield();
+                       std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                       return UnitRecord();
+                     }});
+  }
+  Crew crew(ledger, {}, silent);
+  EXPECT_THROW(crew.run_side_by_side("step", units, pool, 2), Error);
+  EXPECT_LT(ledger.units().size(), 5u);
+  EXPECT_FALSE(ledger.is_done("bad"));
+}
+
 TEST(Crew, ADeadRankIsNamed) {
   class Notes : public ProgressSink {
    public:

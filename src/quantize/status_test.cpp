@@ -33,6 +33,7 @@ QuantizeOptions options_for(const TempDir& temp) {
   options.calibration = {text_dir() / "calibration.jsonl"};
   options.num_calibration_samples = 4;
   options.max_seq_length = 64;
+  options.threads = 1;  // nothing is under way when it reports
   return options;
 }
 

@@ -30,6 +30,11 @@ const MoeLayer* find_layer(const std::vector<MoeLayer>& layers, int64_t layer) {
   return at == layers.end() ? nullptr : &*at;
 }
 
+// An expert is one thread's work.
+void run_experts(const WalkInputs& in, const WalkStep& step, const std::vector<Unit>& units) {
+  in.crew.run_side_by_side(stage_of(step, in.layers.back().layer), units, in.pool, in.experts_at_once);
+}
+
 class CalibratedWalk {
  public:
   explicit CalibratedWalk(const WalkInputs& inputs)
@@ -172,7 +177,7 @@ class CalibratedWalk {
     inputs.original_latent = read->original.get();
     inputs.shared_hessian = read->shared;
     inputs.w2_metric = read->w2_metric ? &*read->w2_metric : nullptr;
-    run_units(step, units);
+    run_experts(in_, step, units);
     note_missing_tokens(layer, units);
   }
 
@@ -303,7 +308,7 @@ void walk_weights_only(const WalkInputs& in) {
   for (const WalkStep& step : walk_steps(in.config, in.options, in.layers)) {
     const MoeLayer& moe = *find_layer(in.layers, step.layer);
     const LayerInputs inputs{in.source.get(), &in.config, &in.options, moe.layer, nullptr, nullptr, {}, nullptr};
-    in.crew.run(stage_of(step, in.layers.back().layer), expert_units(in, inputs, moe));
+    run_experts(in, step, expert_units(in, inputs, moe));
   }
 }
 
