@@ -15,6 +15,7 @@
 #include "quantize/calibration.h"
 #include "quantize/job_folder.h"
 #include "quantize/job_tally.h"
+#include "quantize/layer_records.h"
 #include "quantize/linalg.h"
 #include "quantize/output_check.h"
 #include "quantize/provenance.h"
@@ -23,6 +24,7 @@
 #include "quantize/source_check.h"
 #include "quantize/unit_names.h"
 #include "quantize/walk.h"
+#include "quantize/walk_audit.h"
 #include "trefoil/self_check.h"
 
 namespace trefoil {

@@ -27,7 +27,7 @@ struct WalkInputs {
   const std::vector<MoeLayer>& layers;  // to quantize, ascending
   const CalibrationSet& calibration;
   WorkGrain grain;
-  int64_t experts_at_once = 1;                   // solved side by side, at most one a thread
+  int64_t experts_at_once = 1;                   // side by side, at most one a thread; by plan/quantize_needs.h
   const ActivationStore* activations = nullptr;  // null under kRtn
   StagedShards& shards;
   Ledger& ledger;
@@ -40,13 +40,5 @@ struct WalkInputs {
 // calibration rows, up to the last of the layers. Errors name the layer, and the row and token or the expert.
 // Returns the most disk space that the activations took.
 uint64_t walk(const WalkInputs& inputs);
-
-// Forgets the records of units whose bytes are not what they were, so that walk() does them again. Called before it by a
-// process that is alone with the job.
-void audit_walk(const WalkInputs& inputs);
-
-// What the units of the quantized layers recorded, for the report.
-std::vector<LayerRecord> collect_layer_records(const Ledger& ledger, const std::vector<MoeLayer>& layers,
-                                               const WorkGrain& grain, int64_t calibration_tokens);
 
 }  // namespace trefoil

@@ -8,6 +8,7 @@
 #include "base/sha256.h"
 #include "model/checkpoint_weights.h"
 #include "quantize/expert_step.h"
+#include "quantize/layer_records.h"
 #include "support/test_support.h"
 
 namespace trefoil {
