@@ -6,15 +6,14 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
-#include <fstream>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/system_files.h"
 
 namespace trefoil {
 
@@ -111,19 +110,6 @@ void ThreadPool::parallel_ranges(int64_t count, int64_t grain, const std::functi
   TREFOIL_CHECK(grain >= 1);
   parallel_for(ceil_div(count, grain), [&](int64_t i) { body(i * grain, std::min(count, (i + 1) * grain)); });
 }
-
-namespace {
-
-// CPUs granted by a cgroup v2 quota ("max 100000" or "200000 100000"), or 0 when there is none.
-int cgroup_cpus() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (!(file >> quota >> period) || quota == "max" || period <= 0) return 0;
-  return std::max(1, static_cast<int>(std::stod(quota) / period));
-}
-
-}  // namespace
 
 int usable_cpus() {
   cpu_set_t set;

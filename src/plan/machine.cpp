@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <fstream>
 #include <optional>
 #include <sstream>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/system_files.h"
 
 namespace trefoil {
 namespace {
@@ -18,13 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 // --- this machine ---
-
-std::string read_small_file(const fs::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  return text.str();
-}
 
 // "MemTotal:       24637328 kB" -> bytes; 0 when the key is not there.
 uint64_t meminfo_value(const std::string& meminfo, std::string_view key) {
@@ -39,42 +32,20 @@ uint64_t meminfo_value(const std::string& meminfo, std::string_view key) {
 // A limit file's number; nothing for "max", for v1's "unlimited" (near 2^63) and for files that are not there.
 std::optional<uint64_t> read_limit(const fs::path& file) {
   constexpr uint64_t kUnlimited = 1ull << 60;
-  const std::string text = read_small_file(file);
+  const std::string text = read_system_file(file);
   uint64_t limit = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
   if (error != std::errc() || limit >= kUnlimited) return std::nullopt;
   return limit;
 }
 
-// Lowers `memory`'s limit to the least found in `group` below `mount` and in all its ancestors.
-void apply_limits(const fs::path& mount, const std::string& group, const char* file, MachineMemory& memory) {
-  fs::path relative = fs::path(group).relative_path().lexically_normal();
-  if (std::find(relative.begin(), relative.end(), fs::path("..")) != relative.end())
-    relative.clear();  // outside our view
-  while (true) {
-    const std::optional<uint64_t> limit = read_limit(mount / relative / file);
-    if (limit.has_value() && (memory.cgroup_bytes == 0 || *limit < memory.cgroup_bytes)) {
-      memory.cgroup_bytes = *limit;
-      memory.cgroup = "/" + relative.string();
-    }
-    if (relative.empty() || relative == ".") return;
-    relative = relative.parent_path();
-  }
-}
-
-// /proc/self/cgroup: "0::/user.slice/x" (v2) or "9:memory:/docker/abc" (v1), a line per hierarchy.
-void read_cgroups(const fs::path& root, MachineMemory& memory) {
-  std::istringstream lines(read_small_file(root / "proc/self/cgroup"));
-  for (std::string line; std::getline(lines, line);) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const std::string group = line.substr(second + 1);
-    if (controllers == ",,") apply_limits(root / "sys/fs/cgroup", group, "memory.max", memory);
-    if (controllers.find(",memory,") != std::string::npos) {
-      apply_limits(root / "sys/fs/cgroup/memory", group, "memory.limit_in_bytes", memory);
-    }
+// The least limit among this process's groups.
+void apply_cgroup_limits(const fs::path& root, MachineMemory& memory) {
+  for (const Cgroup& group : cgroups_of_this_process("memory", root)) {
+    const auto limit = read_limit(group.folder / (group.is_v1 ? "memory.limit_in_bytes" : "memory.max"));
+    if (!limit || (memory.cgroup_bytes != 0 && *limit >= memory.cgroup_bytes)) continue;
+    memory.cgroup_bytes = *limit;
+    memory.cgroup = group.name;
   }
 }
 
@@ -134,21 +105,21 @@ uint64_t MachineMemory::limit_bytes() const {
 }
 
 MachineMemory read_machine_memory(const std::filesystem::path& root) {
-  const std::string meminfo = read_small_file(root / "proc/meminfo");
+  const std::string meminfo = read_system_file(root / "proc/meminfo");
   MachineMemory memory;
   memory.total_bytes = meminfo_value(meminfo, "MemTotal");
   memory.available_bytes = meminfo_value(meminfo, "MemAvailable");
   memory.swap_bytes = meminfo_value(meminfo, "SwapTotal");
-  read_cgroups(root, memory);
+  apply_cgroup_limits(root, memory);
   return memory;
 }
 
 uint64_t peak_resident_bytes() {
-  return meminfo_value(read_small_file("/proc/self/status"), "VmHWM");
+  return meminfo_value(read_system_file("/proc/self/status"), "VmHWM");
 }
 
 uint64_t resident_bytes() {
-  std::istringstream pages(read_small_file("/proc/self/statm"));
+  std::istringstream pages(read_system_file("/proc/self/statm"));
   uint64_t total = 0, resident = 0;
   if (!(pages >> total >> resident)) return 0;
   return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
