@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "cli/command.h"
+#include "cli/terminal_text.h"
 #include "trefoil/machine.h"
 
 namespace trefoil::cli {
@@ -108,15 +109,7 @@ void print(std::string_view text) {
 }
 
 void complain(std::string_view text) {
-  std::string line;  // names in a message come from files and arguments: they must not move a terminal's cursor
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f)
-      fmt::format_to(std::back_inserter(line), "\\x{:02x}", byte);
-    else
-      line += c;
-  }
-  std::fprintf(stderr, "%s: %s\n", speaker.c_str(), line.c_str());
+  std::fprintf(stderr, "%s: %s\n", speaker.c_str(), terminal_text(text).c_str());
 }
 
 void complain_as(std::string who) {

@@ -50,7 +50,7 @@ class TextProgress : public ProgressSink {
   void note(std::string_view message) override {
     const std::lock_guard lock(mutex_);
     clear();
-    std::fprintf(stderr, "note: %.*s\n", static_cast<int>(message.size()), message.data());
+    std::fprintf(stderr, "%s\n", note_line(message).c_str());
   }
 
  private:

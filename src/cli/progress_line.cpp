@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "cli/terminal_text.h"
 #include "trefoil/size.h"
 
 namespace trefoil::cli {
@@ -57,9 +58,7 @@ std::string cut(std::string text, size_t width) {
 }
 
 std::string head_of(const ProgressState& state) {
-  std::string stage = state.stage;
-  std::replace_if(
-      stage.begin(), stage.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
+  const std::string stage = terminal_text(state.stage);
   if (state.total > 0) return fmt::format("{} {}/{}", stage, state.done, state.total);
   return state.done > 0 ? fmt::format("{} {}", stage, state.done) : stage;
 }
@@ -98,6 +97,10 @@ std::string progress_line(const ProgressState& state, size_t width) {
         std::min_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.weight < b.weight; }));
   }
   return cut(joined(head, parts), width);
+}
+
+std::string note_line(std::string_view message) {
+  return "note: " + terminal_text(message);
 }
 
 std::string progress_json(const ProgressState& state) {

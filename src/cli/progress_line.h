@@ -21,8 +21,11 @@ struct ProgressState {
 
 // "layer 3 of 92: experts 64/896, 512 tokens/s, 210 GFLOP/s, 12.3 GiB of 64.0 GiB, 3.2 %, 2 h 10 min left". What does
 // not fit `width` characters is left out, the least needed first: the rates, memory, share, the time left; a stage
-// longer than that is cut. Control characters of a stage are shown as '?'.
+// longer than that is cut.
 std::string progress_line(const ProgressState& state, size_t width);
+
+// "note: message"; terminal_text(), as the line is.
+std::string note_line(std::string_view message);
 
 // {"event":"progress","stage":...,"done":...,"total":...}, with rates more keys; null for what is not known.
 std::string progress_json(const ProgressState& state);

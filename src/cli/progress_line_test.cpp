@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "cli/terminal_text.h"
+
 namespace trefoil::cli {
 namespace {
 
@@ -45,8 +47,17 @@ TEST(ProgressLine, UnknownNumbersAreNotShown) {
   EXPECT_EQ(progress_line({"evaluate", 2, 8, std::nullopt, 42}, 200), "evaluate 2/8, 42 s left");
 }
 
-TEST(ProgressLine, AStageCannotMoveTheCursor) {
-  EXPECT_EQ(progress_line({"a\x1b[2Jb\n", 0, 0, std::nullopt, 0}, 200), "a?[2Jb?");
+TEST(ProgressLine, NeitherStageNorNoteCanMoveTheCursor) {
+  EXPECT_EQ(progress_line({"a\x1b[2Jb\n", 0, 0, std::nullopt, 0}, 200), "a\\x1b[2Jb\\x0a");
+  EXPECT_EQ(note_line("a\x1b[2Jb\n\x7F"), "note: a\\x1b[2Jb\\x0a\\x7f");
+}
+
+TEST(TerminalText, KeepsCharactersAndShowsControls) {
+  EXPECT_EQ(terminal_text("\xC3\xA9tape \xC2\xA9"), "\xC3\xA9tape \xC2\xA9");
+  EXPECT_EQ(terminal_text("\xC2\x9B"
+                          "2J"),
+            "\\xc2\\x9b2J");
+  EXPECT_EQ(terminal_text("\xC2"), "\xC2");
 }
 
 TEST(ProgressJson, HoldsTheSameNumbers) {
