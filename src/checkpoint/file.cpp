@@ -320,10 +320,13 @@ void copy_file_atomic(const fs::path& from, const fs::path& to) {
   target.commit();
 }
 
-std::string sha256_of_file(const fs::path& path) {
+std::string sha256_of_file(const fs::path& path, const std::function<void()>& before_piece) {
   const InputFile file(path);
   Sha256 sum;
-  for_each_chunk(file, [&](Bytes piece) { sum.update(piece); });
+  for_each_chunk(file, [&](Bytes piece) {
+    before_piece();
+    sum.update(piece);
+  });
   return sum.hex();
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -134,7 +135,9 @@ std::string read_text_file(const fs::path& path, uint64_t limit = 1ull << 31);
 void write_text_file(const fs::path& path, std::string_view text);  // atomic
 // Byte copy through AtomicFile.
 void copy_file_atomic(const fs::path& from, const fs::path& to);
-std::string sha256_of_file(const fs::path& path);
+// `before_piece` is called before each few MiB and may throw.
+std::string sha256_of_file(
+    const fs::path& path, const std::function<void()>& before_piece = [] {});
 // Disk space that the files below a folder take, holes left out; 0 when it is not there.
 uint64_t space_used(const fs::path& folder);
 // Makes the folder (and parents). Error(kIo) with the reason.

@@ -184,9 +184,11 @@ uint64_t free_space(const fs::path& path) {
   return space.available;
 }
 
-std::string sha256_sums(const fs::path& folder, const std::vector<std::string>& files) {
+std::string sha256_sums(const fs::path& folder, const std::vector<std::string>& files,
+                        const std::function<void()>& before_piece) {
   std::string sums;
-  for (const std::string& name : files) sums += fmt::format("{}  {}\n", sha256_of_file(folder / name), name);
+  for (const std::string& name : files)
+    sums += fmt::format("{}  {}\n", sha256_of_file(folder / name, before_piece), name);
   return sums;
 }
 

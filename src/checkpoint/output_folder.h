@@ -81,7 +81,9 @@ bool lies_inside(const fs::path& inner, const fs::path& outer);
 // Free bytes of the file system that holds `path` or will hold it. Error(kIo) when the system will not say.
 uint64_t free_space(const fs::path& path);
 
-// "sha256  name" lines for every one of `files` in `folder`, in the format of sha256sum.
-std::string sha256_sums(const fs::path& folder, const std::vector<std::string>& files);
+// "sha256  name" lines for every one of `files` in `folder`, in the format of sha256sum. `before_piece` as in
+// sha256_of_file().
+std::string sha256_sums(
+    const fs::path& folder, const std::vector<std::string>& files, const std::function<void()>& before_piece = [] {});
 
 }  // namespace trefoil

@@ -22,6 +22,7 @@
 #include "quantize/recipe.h"
 #include "quantize/report.h"
 #include "quantize/source_check.h"
+#include "quantize/stop.h"
 #include "quantize/unit_names.h"
 #include "quantize/walk.h"
 #include "quantize/walk_audit.h"
@@ -355,7 +356,7 @@ class QuantizeJob {
     std::vector<std::string> hashed = files_;
     std::erase(hashed, kSumsFile);
     std::sort(hashed.begin(), hashed.end());
-    write_text_file(staging / kSumsFile, sha256_sums(staging, hashed));
+    write_text_file(staging / kSumsFile, sha256_sums(staging, hashed, [&] { stop_if_asked(options_.stop); }));
   }
 
   const QuantizeOptions& options_;

@@ -213,7 +213,8 @@ RecodeResult recode(const RecodeOptions& options) {
   }
   write_small_files(options, plan, copied, output.staging());
   compare(options, input, output.staging(), plan, pool, progress);
-  write_text_file(output.staging() / kSumsFile, sha256_sums(output.staging(), files));
+  write_text_file(output.staging() / kSumsFile,
+                  sha256_sums(output.staging(), files, [&] { throw_if_stopped(options); }));
   output.publish(kIndexFile);
 
   RecodeResult result{plan.from, plan.to, static_cast<int64_t>(plan.linears.size()), input.total_tensor_bytes(),

@@ -63,9 +63,20 @@ class StopAt : public ProgressSink {
   int64_t left_;
 };
 
-// False when the run was stopped before its end.
-bool run_until(QuantizeOptions options, int64_t reports) {
-  StopAt sink(reports);
+class StopAtStage : public ProgressSink {
+ public:
+  explicit StopAtStage(std::string stage) : stage_(std::move(stage)) {}
+  void update(std::string_view stage, int64_t, int64_t) override {
+    if (stage == stage_) stop = true;
+  }
+  std::atomic<bool> stop{false};
+
+ private:
+  std::string stage_;
+};
+
+template <typename Sink>
+bool run_with(QuantizeOptions options, Sink&& sink) {
   options.stop = &sink.stop;
   try {
     quantize(options, &sink);
@@ -74,6 +85,14 @@ bool run_until(QuantizeOptions options, int64_t reports) {
     EXPECT_EQ(error.code(), ErrorCode::kCancelled) << error.what();
     return false;
   }
+}
+
+// False when the run was stopped before its end.
+bool run_until(const QuantizeOptions& options, int64_t reports) {
+  return run_with(options, StopAt(reports));
+}
+bool run_until(const QuantizeOptions& options, const std::string& stage) {
+  return run_with(options, StopAtStage(stage));
 }
 
 std::string refusal_of(const QuantizeOptions& options) {
@@ -266,6 +285,32 @@ TEST(Resume, AChangedShardOfTheSourceIsAnotherSource) {
   const fs::path shard = options.source / "model-00002-of-000008.safetensors";
   fs::last_write_time(shard, fs::last_write_time(shard) + std::chrono::seconds(1));
   EXPECT_THAT(refusal_of(options), HasSubstr("source shards"));
+}
+
+TEST(Resume, StoppedWhileItHashesTheOutputItLosesNothing) {
+  TempDir temp;
+  const QuantizeOptions undisturbed = options_for(temp, "undisturbed");
+  quantize(undisturbed);
+  const QuantizeOptions options = options_for(temp, "out");
+  ASSERT_FALSE(run_until(options, "hashing the output"));
+  EXPECT_FALSE(fs::exists(options.output / "SHA256SUMS"));
+  quantize(options);
+  EXPECT_TRUE(files_of(options.output) == files_of(undisturbed.output));
+}
+
+TEST(Resume, StoppedWhileItChecksWhatIsThereItForgetsNothing) {
+  TempDir temp;
+  const QuantizeOptions undisturbed = options_for(temp, "undisturbed");
+  quantize(undisturbed);
+  const QuantizeOptions options = options_for(temp, "out");
+  ASSERT_FALSE(run_until(options, 15));
+  const fs::path shard = options.output / ".trefoil-partial/model-00002-of-000008.safetensors";
+  flip_byte(shard, fs::file_size(shard) / 8);  // of an expert
+  const auto before = files_of(options.output / kJob / "ledger");
+  ASSERT_FALSE(run_until(options, "checking what an earlier run finished"));
+  EXPECT_TRUE(files_of(options.output / kJob / "ledger") == before);
+  quantize(options);
+  EXPECT_TRUE(files_of(options.output) == files_of(undisturbed.output));
 }
 
 TEST(Resume, AnErrorAfterTheLastUnitLosesNothing) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "quantize/stop.h"
 #include "quantize/unit_names.h"
 
 namespace trefoil {
@@ -29,6 +30,7 @@ class Audit {
     in_.progress.update("checking what an earlier run finished", 0, static_cast<int64_t>(units.size()));
     in_.pool.parallel_for(static_cast<int64_t>(units.size()), [&](int64_t i) {
       const auto at = static_cast<size_t>(i);
+      stop_if_asked(in_.options.stop);
       intact[at] = is_intact(units[at], in_.shards.folder()) ? 1 : 0;
     });
     for (size_t i = 0; i < units.size(); ++i) {
@@ -94,6 +96,7 @@ class Audit {
     uint64_t bytes = 0;
     bool intact = true;
     for (const WrittenRange& range : ranges_[file]) {
+      stop_if_asked(in_.options.stop);
       bytes += range.bytes;
       intact = intact && range_is_intact(in_.activations->folder(), range);
     }

@@ -6,7 +6,7 @@
 namespace trefoil {
 
 // Forgets the records of units whose bytes are not what they were, so that walk() does them again. Called before it by a
-// process that is alone with the job.
+// process that is alone with the job. Error(kCancelled) when asked to stop.
 void audit_walk(const WalkInputs& inputs);
 
 }  // namespace trefoil
