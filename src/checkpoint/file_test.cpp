@@ -3,9 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +14,7 @@
 
 #include "base/error.h"
 #include "support/expect_error.h"
+#include "support/file_size_limit.h"
 #include "support/test_support.h"
 
 namespace trefoil {
@@ -37,25 +36,6 @@ std::string read_string(const InputFile& file, uint64_t offset, size_t size) {
   file.read_at(offset, std::as_writable_bytes(std::span(text)));
   return text;
 }
-
-// While it lives no file of this process may grow beyond `bytes`; a write past it fails with EFBIG instead of SIGXFSZ.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : old_handler_(::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &old_limit_);
-    rlimit limit = old_limit_;
-    limit.rlim_cur = bytes;
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &old_limit_);
-    ::signal(SIGXFSZ, old_handler_);
-  }
-
- private:
-  rlimit old_limit_{};
-  void (*old_handler_)(int);
-};
 
 TEST(InputFile, ReadsExactlyWhatWasAsked) {
   const TempDir folder;
@@ -212,7 +192,7 @@ TEST(AtomicFile, AFullDiskIsAnErrorAndLeavesNothing) {
   const TempDir folder;
   const std::string block(1 << 16, 'x');
   {
-    const FileSizeLimit limit(100'000);
+    const testing::FileSizeLimit limit(100'000);
     EXPECT_TRUE(fails_with(ErrorCode::kIo, "a: cannot write", [&] {
       AtomicFile file(folder.path() / "a");
       file.write(block);

@@ -1,12 +1,11 @@
 // quantize() end to end on the bundled model: what changes, what may not, and what happens when the world is wrong.
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 
 #include <cmath>
-#include <csignal>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -14,6 +13,7 @@
 #include "checkpoint/linear_storage.h"
 #include "checkpoint/quantization_config.h"
 #include "quantize/source_experts.h"
+#include "support/file_size_limit.h"
 #include "support/shard_edit.h"
 #include "support/test_support.h"
 #include "trefoil/quantize.h"
@@ -88,7 +88,7 @@ std::string bytes_of(const Checkpoint& checkpoint, const TensorRef& tensor) {
 }
 
 // The error of a run that must fail, which must also bring nothing under its final name.
-std::string failure_of(const QuantizeOptions& options, ErrorCode code) {
+std::string failure_of(const QuantizeOptions& options, ErrorCode code, ProgressSink* progress = nullptr) {
   const auto names = [&] {
     std::set<std::string> found;
     if (!fs::exists(options.output)) return found;
@@ -98,7 +98,7 @@ std::string failure_of(const QuantizeOptions& options, ErrorCode code) {
   };
   const std::set<std::string> before = names();
   try {
-    quantize(options);
+    quantize(options, progress);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), code) << error.what();
     EXPECT_EQ(names(), before) << "a failed run must leave the output folder as it was";
@@ -483,20 +483,40 @@ TEST(Quantize, ADryRunSaysTheSizesAndWritesNothing) {
   EXPECT_EQ(quantize(options).output_bytes, plan.output_bytes);
 }
 
-TEST(Quantize, AFullDiskLeavesNoFinalNames) {
+// The disk has room for the empty shards and fills up while the second MoE layer is written to them.
+class FullDisk : public ProgressSink {
+ public:
+  void update(std::string_view stage, int64_t, int64_t) override {
+    if (!limit_ && stage.starts_with("layer 2")) limit_.emplace(1 << 18);
+  }
+  void make_room() { limit_.reset(); }
+
+ private:
+  std::optional<testing::FileSizeLimit> limit_;
+};
+
+TEST(Quantize, AFullDiskLeavesNoFinalNamesAndLosesNothing) {
+  TempDir temp;
+  const QuantizeOptions undisturbed = options_for(temp.path() / "undisturbed", QuantizeRecipe::kRtn);
+  quantize(undisturbed);
+  const QuantizeOptions options = options_for(temp.path() / "out", QuantizeRecipe::kRtn);
+  FullDisk disk;
+  EXPECT_THAT(failure_of(options, ErrorCode::kIo, &disk), AllOf(HasSubstr("model-0000"), HasSubstr("cannot write")));
+  disk.make_room();
+  const fs::path ledger = options.output / ".trefoil-partial/.job/ledger";
+  EXPECT_TRUE(fs::exists(ledger / "L001.experts.00000.json")) << "what was finished is kept";
+  quantize(options);
+  EXPECT_TRUE(shards_of(options.output) == shards_of(undisturbed.output));
+}
+
+TEST(Quantize, ADiskWithoutRoomForTheEmptyShardsLeavesNothing) {
   TempDir temp;
   const QuantizeOptions options = options_for(temp.path() / "out", QuantizeRecipe::kRtn);
-  // No file may grow beyond a megabyte: the first shard write past it fails with EFBIG, as a full disk fails with
-  // ENOSPC.
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const rlimit small{1 << 20, before.rlim_max};
-  auto* const old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  const std::string message = failure_of(options, ErrorCode::kIo);
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  std::signal(SIGXFSZ, old_handler);
-  EXPECT_THAT(message, HasSubstr("model-0000"));
+  {
+    const testing::FileSizeLimit limit(1 << 20);
+    EXPECT_THAT(failure_of(options, ErrorCode::kIo), AllOf(HasSubstr("model-0000"), HasSubstr("set the size")));
+  }
+  EXPECT_FALSE(fs::exists(options.output));
 }
 
 TEST(Quantize, SomeLayersMakeAPartAndEqualTheWhole) {

@@ -9,6 +9,7 @@
 #include "model/checkpoint_weights.h"
 #include "quantize/expert_step.h"
 #include "quantize/layer_records.h"
+#include "support/shard_edit.h"
 #include "support/test_support.h"
 
 namespace trefoil {
@@ -47,6 +48,41 @@ class StageSpy : public ProgressSink {
   std::function<void()> action_;
 };
 
+struct LastLayerInputs {
+  std::vector<float> latent;
+  std::vector<int32_t> experts;  // of each token
+};
+
+// What the experts of the last layer read when the model runs over the calibration rows.
+LastLayerInputs inputs_by_forward(const fs::path& folder, const ModelConfig& config, Numerics numerics,
+                                  const CalibrationSet& calibration, ThreadPool& pool) {
+  const auto source = std::make_shared<const Checkpoint>(Checkpoint::open(folder));
+  ForwardOptions forward;
+  forward.numerics = numerics;
+  forward.kda = KdaForm::kChunked;
+  const Model model(config, std::make_shared<CheckpointWeights>(source), forward, pool);
+  LastLayerInputs inputs;
+  for (const auto& row : calibration.rows) {
+    std::vector<LayerTap> taps;
+    SequenceState state = model.new_sequence();
+    model.forward(row, state, true, &taps);
+    const LayerTap& last = taps.back();
+    inputs.latent.insert(inputs.latent.end(), last.latent.begin(), last.latent.end());
+    inputs.experts.insert(inputs.experts.end(), last.routing.expert.begin(), last.routing.expert.end());
+  }
+  return inputs;
+}
+
+// The same, as the walk left it for them.
+LastLayerInputs inputs_by_walk(const ActivationStore& store, const ModelConfig& config) {
+  const int64_t last = config.num_hidden_layers - 1;
+  LastLayerInputs inputs;
+  inputs.latent.resize(static_cast<size_t>(store.tokens() * config.routed_expert_hidden_size));
+  store.latent(Stream::kQuantized, last, RowAccess::kRead).read(0, inputs.latent);
+  inputs.experts = store.read_routing(Stream::kQuantized, last, 0, store.tokens()).expert;
+  return inputs;
+}
+
 // The calibration walk must be the model: with only the last layer to quantize, what its experts read is what
 // Model::forward gives them, to the bit, however the work is cut.
 TEST(Walk, IsTheModelsOwnForwardPass) {
@@ -61,19 +97,7 @@ TEST(Walk, IsTheModelsOwnForwardPass) {
     QuantizeOptions options;
     options.recipe = QuantizeRecipe::kStock;
     options.numerics = numerics;
-    ForwardOptions forward;
-    forward.numerics = numerics;
-    forward.kda = KdaForm::kChunked;
-    const Model model(config, std::make_shared<CheckpointWeights>(source), forward, pool);
-    std::vector<float> latent;
-    std::vector<int32_t> experts;
-    for (const auto& row : calibration.rows) {
-      std::vector<LayerTap> taps;
-      SequenceState state = model.new_sequence();
-      model.forward(row, state, true, &taps);
-      latent.insert(latent.end(), taps.back().latent.begin(), taps.back().latent.end());
-      experts.insert(experts.end(), taps.back().routing.expert.begin(), taps.back().routing.expert.end());
-    }
+    const LastLayerInputs expected = inputs_by_forward(tiny_k3_dir(), config, numerics, calibration, pool);
     for (const WorkGrain grain : {WorkGrain{1, 1, 8}, WorkGrain{2, 4, 32}, WorkGrain{9, 9, 5}}) {
       TempDir temp;
       const ExpertEncoding encoding;
@@ -82,15 +106,57 @@ TEST(Walk, IsTheModelsOwnForwardPass) {
       Ledger ledger(temp.path() / "ledger", "test");
       const ActivationStore store(temp.path() / "activations", config, numerics, calibration.num_tokens(), last);
       StageSpy spy(fmt::format("layer {0} of {0}: experts", last), [&] {
-        std::vector<float> found(latent.size());
-        store.latent(Stream::kQuantized, last, RowAccess::kRead).read(0, found);
-        EXPECT_EQ(found, latent);
-        EXPECT_EQ(store.read_routing(Stream::kQuantized, last, 0, store.tokens()).expert, experts);
+        const LastLayerInputs found = inputs_by_walk(store, config);
+        EXPECT_EQ(found.latent, expected.latent);
+        EXPECT_EQ(found.experts, expected.experts);
       });
       Crew crew(ledger, {}, spy);
       walk({source, config, options, layers, calibration, grain, 2, &store, shards, ledger, crew, pool, spy});
       EXPECT_TRUE(spy.was_seen);
       EXPECT_EQ(collect_layer_records(ledger, layers, grain, calibration.num_tokens()).front().matrices.size(), 96u);
+    }
+  }
+}
+
+// What the walk takes for the quantized experts, out of shards that are still being filled, are the experts of the
+// finished output: the last layer reads what Model::forward on that output gives it, to the bit.
+TEST(Walk, QuantizedExpertsAreThoseOfTheFinishedOutput) {
+  TempDir temp;
+  testing::write_cut_model(temp.path() / "source", 3, 8);
+  const auto source = std::make_shared<const Checkpoint>(Checkpoint::open(temp.path() / "source"));
+  const ModelConfig config = load_model_config(temp.path() / "source");
+  const int64_t last = config.num_hidden_layers - 1;
+  const std::vector<MoeLayer> layers = find_routed_experts(*source, config);
+  ASSERT_EQ(layers.size(), 2u);
+  const CalibrationSet calibration = some_rows();
+  ThreadPool pool(2);
+  for (const PackedLayout layout : {PackedLayout::kDense, PackedLayout::kPadded}) {
+    for (const Numerics numerics : {Numerics::kF32, Numerics::kBf16}) {
+      const TempDir work;
+      const fs::path output = work.path() / "output";
+      QuantizeOptions options;
+      options.numerics = numerics;
+      options.layout =
+          layout == PackedLayout::kDense ? QuantizeOptions::Layout::kDense : QuantizeOptions::Layout::kPadded;
+      const ExpertEncoding encoding{3, 64, layout};
+      const std::vector<ShardPlan> plans = plan_shards(*source, layers, encoding);
+      StagedShards shards(*source, plans, encoding, output);
+      Ledger ledger(work.path() / "ledger", "test");
+      const ActivationStore store(work.path() / "activations", config, numerics, calibration.num_tokens(),
+                                  layers.front().layer);
+      LastLayerInputs found;
+      StageSpy spy(fmt::format("layer {0} of {0}: experts", last), [&] { found = inputs_by_walk(store, config); });
+      Crew crew(ledger, {}, spy);
+      walk({source, config, options, layers, calibration, {2, 4, 3}, 2, &store, shards, ledger, crew, pool, spy});
+      ASSERT_TRUE(spy.was_seen);
+
+      for (const ShardPlan& plan : plans) shards.copy_unchanged(plan);
+      testing::write_text(output / "model.safetensors.index.json", write_index(index_of(plans)));
+      const LastLayerInputs expected = inputs_by_forward(output, config, numerics, calibration, pool);
+      EXPECT_EQ(found.latent, expected.latent);
+      EXPECT_EQ(found.experts, expected.experts);
+      const LastLayerInputs unquantized = inputs_by_forward(source->folder(), config, numerics, calibration, pool);
+      EXPECT_NE(found.latent, unquantized.latent);
     }
   }
 }
