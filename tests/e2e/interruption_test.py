@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kills, stops and starves the built program in the middle of quantizing: interruption_test.py PROGRAM TINY_K3 TEXT
+"""Kills, stops and starves the built program in the middle of quantizing: interruption_test.py PROGRAM TINY_K3 TEXT [CLASS]
 
 Whatever happens, the same command must go on and end with the bytes of an undisturbed run, and nothing unfinished may
 ever have its final name. TREFOIL_KILLS (default 3) is how many runs are killed.
@@ -14,12 +14,13 @@ import tempfile
 import time
 import unittest
 
+import cases
+from cases import TIMED, contents
+
 PROGRAM, MODEL, TEXT = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), pathlib.Path(sys.argv[3]).resolve()
 KILLS = int(os.environ.get("TREFOIL_KILLS", "3"))
 USAGE, RESOURCES, RESUMABLE = 2, 5, 75
 INDEX = "model.safetensors.index.json"
-# Hold times, or the hash of a file that does.
-TIMED = {"quantization_report.json", "quantization_report.html", "SHA256SUMS"}
 
 
 def command(output, *more):
@@ -27,11 +28,7 @@ def command(output, *more):
             "--max-seq-length", "96", "--progress", "json", *more]
 
 
-def contents(folder):
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file() and file.name not in TIMED}
-
-
-class Interruptions(unittest.TestCase):
+class Job(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
@@ -52,6 +49,8 @@ class Interruptions(unittest.TestCase):
         subprocess.run(command(output, *more), check=True, capture_output=True)
         self.assertEqual(contents(output), self.expected)
 
+
+class Interruptions(Job):
     def test_killed_at_random_moments(self):
         moments = random.Random(1)
         for number in range(KILLS):
@@ -85,35 +84,6 @@ class Interruptions(unittest.TestCase):
         self.assertEqual(child.returncode, RESUMABLE, rest)
         self.assertFalse((output / INDEX).exists())
         self.finish(output, "--resume")
-
-    def test_full_disk(self):
-        disk = self.root / "disk"
-        disk.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=14m", "tmpfs", disk], capture_output=True)
-        if mounted.returncode != 0:
-            self.skipTest("no right to mount a memory file system")
-        try:
-            # Room is checked before the start, so the disk fills up behind the program's back.
-            output = disk / "out"
-            child = subprocess.Popen(command(output, "--work-dir", self.root / "work"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            self.assertEqual(child.wait(timeout=300), RESOURCES, "too small from the start")
-            subprocess.run(["mount", "-o", "remount,size=40m", disk], check=True)
-            child = subprocess.Popen(command(output, "--work-dir", self.root / "work"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            for line in child.stderr:
-                if b"layer 2" in line:
-                    break
-            filler = disk / "filler"
-            with open(filler, "wb", buffering=0) as file, self.assertRaises(OSError):
-                while True:
-                    file.write(bytes(1 << 16))
-            rest = child.communicate(timeout=300)[1]
-            self.assertEqual(child.returncode, RESOURCES, rest)
-            self.assertIn(b"No space left", rest)
-            self.assertFalse((output / INDEX).exists())
-            filler.unlink()
-            self.finish(output, "--work-dir", self.root / "work")
-        finally:
-            subprocess.run(["umount", disk], check=True)
 
     def test_one_two_and_three_processes(self):
         for size in 1, 2, 3:
@@ -153,5 +123,36 @@ class Interruptions(unittest.TestCase):
         self.assertEqual(contents(output), self.expected)
 
 
+class FullDisk(Job):
+    def test_full_disk(self):
+        disk = self.root / "disk"
+        disk.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=14m", "tmpfs", disk], capture_output=True)
+        if mounted.returncode != 0:
+            self.skipTest("no right to mount a memory file system")
+        try:
+            # Room is checked before the start, so the disk fills up behind the program's back.
+            output = disk / "out"
+            child = subprocess.Popen(command(output, "--work-dir", self.root / "work"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            self.assertEqual(child.wait(timeout=300), RESOURCES, "too small from the start")
+            subprocess.run(["mount", "-o", "remount,size=40m", disk], check=True)
+            child = subprocess.Popen(command(output, "--work-dir", self.root / "work"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            for line in child.stderr:
+                if b"layer 2" in line:
+                    break
+            filler = disk / "filler"
+            with open(filler, "wb", buffering=0) as file, self.assertRaises(OSError):
+                while True:
+                    file.write(bytes(1 << 16))
+            rest = child.communicate(timeout=300)[1]
+            self.assertEqual(child.returncode, RESOURCES, rest)
+            self.assertIn(b"No space left", rest)
+            self.assertFalse((output / INDEX).exists())
+            filler.unlink()
+            self.finish(output, "--work-dir", self.root / "work")
+        finally:
+            subprocess.run(["umount", disk], check=True)
+
+
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    cases.run(*sys.argv[4:])

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Quantizes with the ranks of every MPI that is installed: mpi_test.py PROGRAM TINY_K3 TEXT
+"""Quantizes with the ranks of every MPI that is installed: mpi_test.py PROGRAM TINY_K3 TEXT [CLASS]
 
 Any number of ranks and threads ends with the bytes of a run without MPI, and so does a job that lost a rank and was
-started again. Exits with 77, which is a skip, where there is no MPI.
+started again. Skipped where there is no MPI.
 """
 import os
 import pathlib
@@ -15,11 +15,12 @@ import tempfile
 import time
 import unittest
 
+import cases
+from cases import contents
+
 PROGRAM, MODEL, TEXT = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), pathlib.Path(sys.argv[3]).resolve()
-SKIPPED, USAGE, RESUMABLE = 77, 2, 75
+USAGE, RESUMABLE = 2, 75
 REPORT = "quantization_report.json"
-# Hold times, or the hash of a file that does.
-TIMED = {REPORT, "quantization_report.html", "SHA256SUMS"}
 # Two or three ranks on one or two CPUs. MPIs keep what they allocated until they exit, which is no leak of ours.
 ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "ASAN_OPTIONS": "detect_leaks=0"}
 LAUNCHERS = {"openmpi": ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none"], "mpich": ["mpirun.mpich"]}
@@ -40,10 +41,6 @@ def launch(mpi, *contexts):
     return subprocess.Popen([*LAUNCHERS[mpi], *line], env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def contents(folder):
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file() and file.name not in TIMED}
-
-
 def for_each_mpi(test):
     """One sub-test for each MPI that is installed."""
     def tests(self):
@@ -53,7 +50,7 @@ def for_each_mpi(test):
     return tests
 
 
-class Ranks(unittest.TestCase):
+class Job(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
@@ -74,6 +71,8 @@ class Ranks(unittest.TestCase):
         self.assertEqual(contents(output), self.expected)
         return notes
 
+
+class Ranks(Job):
     @for_each_mpi
     def test_ranks_and_threads_change_no_byte(self, mpi):
         for ranks in 1, 2, 3:
@@ -131,11 +130,15 @@ class Ranks(unittest.TestCase):
         self.assertIn("trefoil: rank 1 of 2: stopped as asked", notes)
         self.finish(mpi, 2, output, "--resume")
 
+
+class OtherMpi(Job):
+    def setUp(self):
+        if len(MPIS) < 2:
+            self.skipTest("one MPI alone is installed")
+
     @for_each_mpi
     def test_the_launcher_of_another_mpi_is_refused(self, mpi):
         others = [other for other in MPIS if other != mpi]
-        if not others:
-            self.skipTest("one MPI alone")
         notes = self.run_job(mpi, (2, command(self.root / "none", "--mpi", others[0])), code=USAGE)[1]
         self.assertIn("the launcher started 2 processes", notes)
 
@@ -143,5 +146,5 @@ class Ranks(unittest.TestCase):
 if __name__ == "__main__":
     if not MPIS:
         print("skipped: no MPI is installed, or the program was built without one (scripts/setup mpi)")
-        sys.exit(SKIPPED)
-    unittest.main(argv=sys.argv[:1])
+        sys.exit(cases.SKIPPED)
+    cases.run(*sys.argv[4:])

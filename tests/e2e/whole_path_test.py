@@ -11,6 +11,8 @@ import sys
 import tempfile
 import unittest
 
+import cases
+
 TREFOIL, MODEL, CALIBRATION, EVALUATION = sys.argv[1:5]
 
 
@@ -107,4 +109,4 @@ class WholePath(unittest.TestCase):
         self.assertRegex(trefoil("version"), r"^trefoil \d+\.\d+\.\d+\n$")
 
 
-unittest.main(argv=[sys.argv[0], "-v"])
+cases.run()
