@@ -10,7 +10,7 @@ namespace trefoil {
 struct ModelFiles {
   std::filesystem::path folder;
   std::filesystem::path config;  // when set, read instead of folder/config.json
-  std::filesystem::path index;   // when set, read instead of folder/model.safetensors.index.json; shards lie beside it
+  std::filesystem::path index;   // likewise of the index, which may be .gz or .zst; shards lie beside it
 };
 
 }  // namespace trefoil

@@ -71,7 +71,7 @@ class SafetensorsWriter {
 // size are those of SafetensorsWriter from the start; which tensors are in it, its user knows.
 class SafetensorsStage {
  public:
-  // Makes the file, or goes on with one that has exactly this header; another one's content is thrown away.
+  // Makes the file, or goes on with one that is there: it gets this size and header, and keeps the bytes behind it.
   SafetensorsStage(const fs::path& path, std::vector<TensorPlan> plan, uint64_t data_alignment,
                    const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 

@@ -34,7 +34,7 @@ void add_inspect(CLI::App& program, Context& context) {
   add_model_argument(*command, arguments->model);
   command->add_option("--config", arguments->config, "this file instead of MODEL/config.json");
   command->add_option("--index", arguments->index,
-                      "this file (also .gz) instead of MODEL/model.safetensors.index.json");
+                      "this file (also .gz, .zst) instead of MODEL/model.safetensors.index.json");
   CLI::Option* tensors = command
                              ->add_option("--tensors", arguments->tensors,
                                           "list the tensors whose name matches this pattern (default: all)")

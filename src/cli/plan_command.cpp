@@ -38,7 +38,7 @@ void add_plan(CLI::App& program, Context& context) {
   add_model_argument(*command, arguments->model);
   command->add_option("--config", arguments->config, "this file instead of MODEL/config.json");
   command->add_option("--index", arguments->index,
-                      "this file (also .gz) instead of MODEL/model.safetensors.index.json");
+                      "this file (also .gz, .zst) instead of MODEL/model.safetensors.index.json");
   command->add_option("--task", arguments->task, "quantize, run or serve")->capture_default_str();
   command->add_option("--memory", arguments->memory, "memory that may be used, as 64GiB (default: this machine's)");
   command->add_option("--hardware", o.hardware, "another machine: '8x141GB GPU', '64-core 768GB'; may be repeated");

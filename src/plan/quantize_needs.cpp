@@ -224,7 +224,7 @@ uint64_t scratch_traffic_bytes(const ModelConfig& config, const QuantizeNeeds& n
   uint64_t quantized = 0, original = 0;  // numbers of a token
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const uint64_t stacked = u(ceil_div(layer, config.attn_res_block_size));
-    // Attention and the end of the layer each read the sums and write one; latents are written, swept, and gathered by
+    // Attention and the end of the layer each read the sums and write one; latents are written, passed through, and gathered by
     // every expert of the token, twice: for w1 and w3, and for w2.
     const uint64_t sums = 2 * (stacked + 1) * hidden + 2 * hidden;
     quantized += sums + latent * (3 + 2 * experts);

@@ -3,7 +3,7 @@
 //   FOLDER/<unit>.json   {"job", "unit", "by", "seconds", "ranges": [{"file", "offset", "bytes", "sha256"}],
 //                         "payload": ...}
 //
-// A record says which bytes of which files the unit wrote and what they hash to. It is a claim: audit() holds it against
+// A record says which bytes of which files the unit wrote and what they hash to. It is a claim: audit_walk() holds it against
 // the files before anybody relies on it, and a record that does not parse, is of another job, or does not match what is
 // on disk is forgotten, so that its unit is done again. docs/quantization.md, "Stopping and resuming".
 #pragma once
