@@ -15,7 +15,6 @@ namespace trefoil {
 namespace {
 
 constexpr auto kW1 = static_cast<size_t>(ExpertPart::kW1);
-constexpr auto kW2 = static_cast<size_t>(ExpertPart::kW2);
 constexpr auto kW3 = static_cast<size_t>(ExpertPart::kW3);
 
 size_t at(int64_t index) {
