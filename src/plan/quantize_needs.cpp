@@ -21,20 +21,30 @@ uint64_t small_weights(const ModelConfig& config);
 
 // The most tokens of an expert that are in memory at a time (src/quantize/expert_job.cpp).
 constexpr uint64_t kExpertTokens = 4096;
-// What an expert holds at its worst moment, f32, measured at Kimi-K3's widths (docs/quantization.md, "Cost"): square
-// matrices of its wider input width (Hessian, cross moment, factor, inverse), and matrices of latent x inner (weights as
-// they were, as targets, as solved).
+// What an expert holds, f32, measured at Kimi-K3's widths (docs/quantization.md, "Cost"): square matrices of its wider
+// input width (Hessian, cross moment, factor, inverse), and matrices of latent x inner (weights as they were, as targets,
+// as solved).
 struct ExpertMatrices {
   double squares = 0;
   double weights = 0;
+
+  uint64_t bytes(uint64_t latent, uint64_t inner) const {
+    const uint64_t wide = std::max(latent, inner);
+    return static_cast<uint64_t>(squares * static_cast<double>(wide * wide * kF32) +
+                                 weights * static_cast<double>(latent * inner * kF32));
+  }
 };
-constexpr ExpertMatrices kTrefoilExpert{4, 8};
-constexpr ExpertMatrices kStockExpert{3, 3.25};
+// Its two worst moments: beside the tokens that run through it, and while it is solved.
+struct ExpertMoments {
+  ExpertMatrices forward, solve;
+};
+constexpr ExpertMoments kTrefoilExpert{{4, 8.5}, {4, 9.3}};
+constexpr ExpertMoments kStockExpert{{3, 3.25}, {3, 4.1}};
 constexpr int64_t kMostUnitTokens = 8192;
 constexpr int64_t kMostPassTokens = int64_t{1} << 16;  // a unit that is worth losing when it is killed
 // Experts are solved one after the other in a unit, units side by side: few enough that a layer's last units end at much
-// the same time, and that little is lost when a process is killed.
-constexpr int64_t kMostExpertsPerUnit = 8;
+// the same time, and that little is lost when a process is killed: an expert takes a minute.
+constexpr int64_t kMostExpertsPerUnit = 2;
 constexpr int64_t kUnitsPerWorker = 4;
 constexpr double kRefinePasses = 6;
 constexpr uint64_t kMoeBatchBytes = 4 * 64 * kMiB / 3;  // Moe::expert_sum's gathered inputs, hidden values and outputs
@@ -106,14 +116,12 @@ uint64_t expert_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
   const uint64_t latent = u(config.routed_expert_hidden_size), inner = u(config.moe_intermediate_size);
   const uint64_t matrix = latent * inner * kF32;
   if (!needs.is_calibrated) return 6 * matrix;
-  const uint64_t wide = std::max(latent, inner);
   // Twice an even share: routing is not even, and a block of tokens is a small part of an expert.
   const uint64_t share = 2 * u(needs.tokens()) * u(config.num_experts_per_token) / u(config.num_experts);
   const uint64_t tokens = std::min({kExpertTokens, u(needs.tokens()), share});
-  const ExpertMatrices& held = needs.is_trefoil ? kTrefoilExpert : kStockExpert;
-  const double matrices =
-      held.squares * static_cast<double>(wide * wide * kF32) + held.weights * static_cast<double>(matrix);
-  return static_cast<uint64_t>(matrices) + tokens * (2 * latent + 3 * inner) * kF32;
+  const ExpertMoments& held = needs.is_trefoil ? kTrefoilExpert : kStockExpert;
+  return std::max(held.forward.bytes(latent, inner) + tokens * (2 * latent + 3 * inner) * kF32,
+                  held.solve.bytes(latent, inner));
 }
 
 uint64_t cut_bytes(const ModelConfig& config, const QuantizeNeeds& needs, int64_t unit_rows, int64_t pass_rows) {
@@ -200,7 +208,8 @@ uint64_t scratch_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
   const int64_t split = config.first_k_dense_replace;  // up to its input both streams are one
   uint64_t most = 0;
   for (int64_t layer = 0; layer < end; ++layer) {
-    uint64_t bytes = config.is_moe(layer) ? tokens * 8 + width * width * kF32 : 0;
+    // Of the trefoil recipe: the effects of the experts, and the Hessian of all latents.
+    uint64_t bytes = config.is_moe(layer) && needs.is_trefoil ? tokens * 8 + width * width * kF32 : 0;
     for (const bool original : {false, true}) {
       if (original && !needs.has_original_stream) continue;
       const int64_t first = original ? split + 1 : 0;  // layer whose input is this stream's own

@@ -141,7 +141,7 @@ TEST_P(DamagedWork, IsDoneAgain) {
   const QuantizeOptions undisturbed = options_for(temp, "undisturbed");
   quantize(undisturbed);
   const QuantizeOptions options = options_for(temp, "damaged");
-  ASSERT_FALSE(run_until(options, 19)) << "inside the second MoE layer";
+  ASSERT_FALSE(run_until(options, 35)) << "inside the second MoE layer";
   GetParam().plant(options.output);
   quantize(options);
   EXPECT_TRUE(files_of(options.output) == files_of(undisturbed.output));
