@@ -163,7 +163,9 @@ void linalg_check_room(int threads) {
 
 std::string linalg_description() {
   linalg_init();
-  return fmt::format("{} on {}", openblas_get_config(), openblas_get_corename());
+  // Once: openblas_get_config() writes into a buffer of its own and returns it.
+  static const std::string description = fmt::format("{} on {}", openblas_get_config(), openblas_get_corename());
+  return description;
 }
 
 std::optional<std::string> linalg_self_test() {

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <string>
+#include <thread>
 #include <vector>
 
 namespace trefoil {
@@ -130,6 +132,19 @@ TEST(Linalg, ConcurrentCallsDoNotDisturbEachOther) {
   pool.parallel_for(kRounds,
                     [&](int64_t i) { wrong += compute(i % 8) == expected[static_cast<size_t>(i % 8)] ? 0 : 1; });
   EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST(Linalg, ItsDescriptionIsTheSameForThreadsThatAskTogether) {
+  const std::string alone = linalg_description();
+  std::atomic<int> different{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int n = 0; n < 20000; ++n) different += linalg_description() != alone;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(different, 0);
 }
 
 }  // namespace
