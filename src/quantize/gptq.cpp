@@ -23,11 +23,13 @@ inline void round_lanes(const float* aim, const float* scale, CodeRange range, f
 
 }  // namespace
 
-void gptq_sweep(const SweepPanel& panel, const PreparedHessian& prepared, int64_t block_size) {
+std::vector<double> gptq_sweep(const SweepPanel& panel, const PreparedHessian& prepared, int64_t block_size) {
   const float* spread = panel.mask == nullptr ? prepared.unit_upper.data() : prepared.compensation.data();
   std::vector<float> pending(static_cast<size_t>(panel.cols * panel.panel_rows));  // errors to spread, processing order
   std::vector<float> carried(static_cast<size_t>(block_size * panel.panel_rows));
   std::vector<float> scratch(static_cast<size_t>(block_size * kLanes));
+  std::vector<float> objective(static_cast<size_t>(panel.panel_rows));
+  std::vector<double> objectives(objective.size(), 0.0);
   const CodeRange range(panel.num_bits);
   const LaneKernels kernels = choose(kLaneKernels)();
   SweepBlock block{.first = 0,
@@ -37,6 +39,7 @@ void gptq_sweep(const SweepPanel& panel, const PreparedHessian& prepared, int64_
                    .panel_rows = panel.panel_rows,
                    .group_size = panel.group_size,
                    .order = prepared.order.data(),
+                   .pivots = prepared.pivots.data(),
                    .spread = spread,
                    .target = panel.target,
                    .mask = panel.mask,
@@ -47,6 +50,7 @@ void gptq_sweep(const SweepPanel& panel, const PreparedHessian& prepared, int64_
                    .code = panel.code,
                    .error = panel.error,
                    .pending = pending.data(),
+                   .objective = objective.data(),
                    .scratch = scratch.data()};
   for (int64_t first = 0; first < panel.cols; first += block_size) {
     const int64_t count = std::min(block_size, panel.cols - first);
@@ -59,7 +63,9 @@ void gptq_sweep(const SweepPanel& panel, const PreparedHessian& prepared, int64_
     block.first = first;
     block.count = count;
     for (block.row = 0; block.row < panel.panel_rows; block.row += kLanes) kernels.sweep_block(block);
+    for (size_t row = 0; row < objective.size(); ++row) objectives[row] += static_cast<double>(objective[row]);
   }
+  return objectives;
 }
 
 void round_to_nearest(const SweepPanel& panel) {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "quantize/solve.h"
 
@@ -31,7 +32,9 @@ struct SweepPanel {
 };
 
 // With compensation. block_size columns share one matrix product; any value gives the same result up to rounding.
-void gptq_sweep(const SweepPanel& panel, const PreparedHessian& prepared, int64_t block_size);
+// Returns e H_damped e^T of every row, e its error: what each step misses of its aim, weighted by the pivots, is that
+// form's square completed column by column. With a mask, whose aims are not those of the form, it means nothing.
+std::vector<double> gptq_sweep(const SweepPanel& panel, const PreparedHessian& prepared, int64_t block_size);
 
 // Without: round to nearest. prepared is not needed.
 void round_to_nearest(const SweepPanel& panel);

@@ -18,6 +18,7 @@ struct SweepBlock {
   int64_t panel_rows;
   int64_t group_size;
   const int64_t* order;  // [cols]
+  const float* pivots;   // [cols] D, processing order
   const float* spread;   // [cols, cols] N, or -U_ik / U_ii with a mask
   const float* target;   // [cols, panel_rows]
   const float* mask;     // the same, or null
@@ -25,10 +26,11 @@ struct SweepBlock {
   const float* carried;  // [count, panel_rows] what earlier blocks contribute
   float code_low;        // lanes::CodeRange
   float code_high;
-  float* code;     // [cols, panel_rows] out
-  float* error;    // [cols, panel_rows] out
-  float* pending;  // [cols, panel_rows] out, processing order: errors to spread to later blocks
-  float* scratch;  // [count, kLanes]
+  float* code;       // [cols, panel_rows] out
+  float* error;      // [cols, panel_rows] out
+  float* pending;    // [cols, panel_rows] out, processing order: errors to spread to later blocks
+  float* objective;  // [panel_rows] out, sum over the block's columns of D_j (aim_j - q_j)^2
+  float* scratch;    // [count, kLanes]
 };
 
 // The scale of one group of kLanes rows with the least sum_j weight[j] (value[j] - q_j s)^2, q_j = clamp-round(value[j] / s),

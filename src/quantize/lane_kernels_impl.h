@@ -13,6 +13,7 @@ void sweep_block(const SweepBlock& block) {
   // Rows of a panel lie a power of two apart, which few sets of a cache have to share: what is added to again and again
   // is kept together.
   float* carried = block.scratch;
+  V objective = {};
   for (int64_t j = 0; j < block.count; ++j) store(carried + j * kRows, load(block.carried + j * stride + block.row));
   for (int64_t j = 0; j < block.count; ++j) {
     const int64_t column = block.order[block.first + j];
@@ -23,13 +24,16 @@ void sweep_block(const SweepBlock& block) {
     const V aim = target + (block.mask == nullptr ? received : received * load(block.mask + at));
     const V code = quantize(aim / scale, block.code_low, block.code_high);
     const V value = to_bf16(code * scale);
-    const V spill = (block.mask == nullptr ? target : aim) - value;
+    const V spill = block.mask == nullptr ? target - value : aim - value;
+    const V missed = aim - value;
+    objective += block.pivots[block.first + j] * missed * missed;
     store(block.code + at, code);
     store(block.error + at, target - value);
     store(block.pending + (block.first + j) * stride + block.row, spill);
     const float* to = block.spread + (block.first + j) * block.cols + block.first;
     for (int64_t k = j + 1; k < block.count; ++k) store(carried + k * kRows, load(carried + k * kRows) + to[k] * spill);
   }
+  store(block.objective + block.row, objective);
 }
 
 void search_grid(const GridSearch& search) {

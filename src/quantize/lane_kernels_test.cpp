@@ -21,7 +21,7 @@ std::vector<float> scales_around(float middle, int64_t count, uint32_t seed) {
 }
 
 struct Swept {
-  std::vector<float> code, error, pending;
+  std::vector<float> code, error, pending, objective;
   bool operator==(const Swept&) const = default;
 };
 
@@ -34,14 +34,33 @@ Swept sweep(const LaneKernels& kernels, bool masked) {
   for (float& value : mask) value = value < -1 ? 0.0f : 1.0f;
   const std::vector<float> target = gaussian(kCols * kRows, 3), carried = gaussian(kCount * kRows, 4);
   const std::vector<float> scale = scales_around(0.4f, kCols / kGroup * kRows, 5);
-  std::vector<float> scratch(kCount * kLanes);
+  std::vector<float> pivots = gaussian(kCols, 8), scratch(kCount * kLanes);
+  for (float& value : pivots) value *= value;
   Swept swept;
+  swept.objective.resize(kRows);
   for (std::vector<float>* values : {&swept.code, &swept.error, &swept.pending}) values->resize(target.size());
   const lanes::CodeRange range(3);
   for (int64_t row = 0; row < kRows; row += kLanes) {
-    kernels.sweep_block({kFirst, kCount, row, kCols, kRows, kGroup, order.data(), spread.data(), target.data(),
-                         masked ? mask.data() : nullptr, scale.data(), carried.data(), range.low, range.high,
-                         swept.code.data(), swept.error.data(), swept.pending.data(), scratch.data()});
+    kernels.sweep_block({kFirst,
+                         kCount,
+                         row,
+                         kCols,
+                         kRows,
+                         kGroup,
+                         order.data(),
+                         pivots.data(),
+                         spread.data(),
+                         target.data(),
+                         masked ? mask.data() : nullptr,
+                         scale.data(),
+                         carried.data(),
+                         range.low,
+                         range.high,
+                         swept.code.data(),
+                         swept.error.data(),
+                         swept.pending.data(),
+                         swept.objective.data(),
+                         scratch.data()});
   }
   return swept;
 }

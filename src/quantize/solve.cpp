@@ -141,9 +141,9 @@ class Solver {
     SweepPanel sweep{input_.cols,        panel.rows,          input_.group_size,
                      input_.num_bits,    panel.target.data(), panel.mask.empty() ? nullptr : panel.mask.data(),
                      panel.scale.data(), panel.code.data(),   panel.error.data()};
-    round(sweep);
+    const std::vector<double> objective = round(sweep);
     store(panel, {});
-    std::vector<Loss> losses = measure(panel, panel.error);
+    std::vector<Loss> losses = is_told_by_sweep() ? losses_from(panel, objective) : measure(panel, panel.error);
     if (compensates() && options_.refine_rounds > 0) losses = refine(panel, std::move(losses));
     for (const Loss& loss : losses) {
       loss_ += loss.plain;
@@ -152,15 +152,19 @@ class Solver {
     for (const Loss& loss : measure(panel, panel.target)) energy_ += loss.plain;
   }
 
-  void round(const SweepPanel& sweep) {
+  // Returns what gptq_sweep() does.
+  std::vector<double> round(const SweepPanel& sweep) {
     PhaseTimer timer(result_.times, Phase::kSweep);
-    if (compensates()) {
-      gptq_sweep(sweep, prepared_, options_.block_size);
-      timer.count(product_flops(sweep.panel_rows, input_.cols, input_.cols) / 2);
-    } else {
+    if (!compensates()) {
       round_to_nearest(sweep);
+      return {};
     }
+    timer.count(product_flops(sweep.panel_rows, input_.cols, input_.cols) / 2);
+    return gptq_sweep(sweep, prepared_, options_.block_size);
   }
+
+  // Whether the sweep's own sum is the loss. Refinement compares losses before and after, so it wants both measured alike.
+  bool is_told_by_sweep() const { return compensates() && options_.refine_rounds == 0 && zero_mask_.mask.empty(); }
 
   void load_scales(Panel& panel) const {
     panel.scale.assign(static_cast<size_t>(groups() * panel.rows), kZeroGroupScale);
@@ -193,7 +197,24 @@ class Solver {
     if (prepared_.hessian.empty()) return losses;
     const PhaseTimer timer(result_.times, Phase::kLosses, loss_flops(panel.rows, input_.cols));
     const std::vector<double> plain = row_losses(error, prepared_.hessian, panel.rows, input_.cols);
-    std::vector<double> added(plain.size(), 0.0);
+    const std::vector<double> added = damping_losses(panel, error);
+    for (size_t row = 0; row < losses.size(); ++row) losses[row] = {plain[row], plain[row] + added[row]};
+    return losses;
+  }
+
+  // The same of panel.error, given its damped losses.
+  std::vector<Loss> losses_from(const Panel& panel, std::span<const double> damped) {
+    const PhaseTimer timer(result_.times, Phase::kLosses);
+    const std::vector<double> added = damping_losses(panel, panel.error);
+    std::vector<Loss> losses(static_cast<size_t>(panel.count));
+    for (size_t row = 0; row < losses.size(); ++row)
+      losses[row] = {std::max(damped[row] - added[row], 0.0), damped[row]};
+    return losses;
+  }
+
+  // The part of the damping in the damped loss of each row.
+  std::vector<double> damping_losses(const Panel& panel, std::span<const float> error) const {
+    std::vector<double> added(static_cast<size_t>(panel.rows), 0.0);
     for (int64_t col = 0; col < input_.cols; ++col) {
       const double damping = static_cast<double>(prepared_.damped_diagonal[static_cast<size_t>(col)]) -
                              static_cast<double>(prepared_.hessian[static_cast<size_t>(col * input_.cols + col)]);
@@ -201,8 +222,7 @@ class Solver {
       for (size_t row = 0; row < added.size(); ++row)
         added[row] += damping * static_cast<double>(e[row]) * static_cast<double>(e[row]);
     }
-    for (size_t row = 0; row < losses.size(); ++row) losses[row] = {plain[row], plain[row] + added[row]};
-    return losses;
+    return added;
   }
 
   // Refines and keeps, row by row, what the exact objective says is better.
