@@ -196,7 +196,9 @@ class Solver {
     std::vector<Loss> losses(static_cast<size_t>(panel.count));
     if (prepared_.hessian.empty()) return losses;
     const PhaseTimer timer(result_.times, Phase::kLosses, loss_flops(panel.rows, input_.cols));
-    const std::vector<double> plain = row_losses(error, prepared_.hessian, panel.rows, input_.cols);
+    const bool is_zero = prepared_.dead_columns == input_.cols;  // of an expert without tokens: nothing to multiply
+    const std::vector<double> plain = is_zero ? std::vector<double>(static_cast<size_t>(panel.rows), 0.0)
+                                              : row_losses(error, prepared_.hessian, panel.rows, input_.cols);
     const std::vector<double> added = damping_losses(panel, error);
     for (size_t row = 0; row < losses.size(); ++row) losses[row] = {plain[row], plain[row] + added[row]};
     return losses;
