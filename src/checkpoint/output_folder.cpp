@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kDoneName = ".trefoil-partial-done";  // a staging folder that is being removed
 // A folder that holds one of these was written here.
-constexpr std::array<std::string_view, 3> kOurMarks = {"quantization_report.json", "recode.json", "synthetic.json"};
+constexpr std::array<std::string_view, 3> kOurMarks = {kReportFile, "recode.json", "synthetic.json"};
 
 bool same_folder(const fs::path& a, const fs::path& b) {
   std::error_code ignored;

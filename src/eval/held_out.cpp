@@ -7,14 +7,13 @@
 
 #include "base/error.h"
 #include "checkpoint/file.h"
+#include "checkpoint/folder_files.h"
 #include "text/shared_runs.h"
 
 namespace trefoil {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr const char* kReportFile = "quantization_report.json";
 
 // All of the report but its per-matrix records, which can be large and are not needed.
 Json read_report(const fs::path& file) {

@@ -18,9 +18,8 @@ namespace {
 constexpr uint64_t kPiece = 4ull << 20;
 
 // Files that say what was done, so they differ from the source's by right.
-constexpr std::array<std::string_view, 7> kWrittenAnew = {
-    "MODEL_CARD.md", kSumsFile,    kConfigFile, "quantization_report.html", "quantization_report.json",
-    "recipe.yaml",   "recode.json"};
+constexpr std::array<std::string_view, 7> kWrittenAnew = {"MODEL_CARD.md", kSumsFile,     kConfigFile,  kReportPage,
+                                                          kReportFile,     "recipe.yaml", "recode.json"};
 
 bool is_written_anew(std::string_view file) {
   return std::find(kWrittenAnew.begin(), kWrittenAnew.end(), file) != kWrittenAnew.end();

@@ -1,7 +1,6 @@
 #include "quantize/layer_records.h"
 
 #include <iterator>
-#include <map>
 #include <optional>
 
 #include "base/error.h"
@@ -12,17 +11,11 @@ namespace trefoil {
 
 std::vector<LayerRecord> collect_layer_records(const Ledger& ledger, const std::vector<MoeLayer>& layers,
                                                const WorkGrain& grain, int64_t calibration_tokens) {
-  std::map<int64_t, double> seconds;
-  for (const std::string& unit : ledger.units()) {
-    const std::optional<UnitRecord> record = ledger.find(unit);
-    if (record && !is_copy_unit(unit)) seconds[std::stoll(unit.substr(1))] += record->seconds;
-  }
   std::vector<LayerRecord> records;
   for (const MoeLayer& moe : layers) {
     LayerRecord layer;
     layer.layer = moe.layer;
     layer.tokens = calibration_tokens;
-    layer.seconds = seconds[moe.layer];
     const auto experts = static_cast<int64_t>(moe.experts.size());
     for (int64_t begin = 0; begin < experts; begin += grain.experts_per_unit) {
       const std::string unit = unit_name(moe.layer, kExpertStep, begin);

@@ -114,16 +114,6 @@ Json matrix_json(const MatrixRecord& matrix) {
   return json;
 }
 
-struct Spread {
-  int64_t least = 0, median = 0, most = 0;
-};
-
-Spread spread_of(std::vector<int64_t> values) {
-  if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
-  return {values.front(), values[values.size() / 2], values.back()};
-}
-
 // Nothing for phases that took no time.
 Json phases_json(const PhaseTimes& times) {
   Json json = Json::object();
@@ -148,11 +138,11 @@ Json steps_json(const QuantizeReport& report, std::optional<int64_t> layer = {})
 }
 
 Json layer_json(const LayerRecord& layer, const QuantizeReport& report) {
-  const Spread spread = spread_of(layer.tokens_per_expert);
+  const TokenSpread spread = token_spread(layer);
   Json matrices = Json::array();
   for (const MatrixRecord& matrix : layer.matrices) matrices.push_back(matrix_json(matrix));
   return {{"layer", layer.layer},
-          {"seconds", layer.seconds},
+          {"seconds", layer_seconds(report, layer.layer)},
           {"seconds_by_step", steps_json(report, layer.layer)},
           {"phases", times_json(layer.times)},
           {"tokens", layer.tokens},

@@ -19,9 +19,6 @@
 
 namespace trefoil {
 
-inline constexpr const char* kReportFile = "quantization_report.json";
-inline constexpr const char* kReportPage = "quantization_report.html";
-
 // One Linear.
 struct MatrixRecord {
   int64_t expert = 0;
@@ -42,7 +39,6 @@ struct MatrixRecord {
 
 struct LayerRecord {
   int64_t layer = 0;
-  double seconds = 0;
   int64_t tokens = 0;
   std::vector<int64_t> tokens_per_expert;
   std::vector<MatrixRecord> matrices;  // experts ascending, w1 w2 w3

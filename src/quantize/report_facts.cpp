@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/bytes.h"
 
 namespace trefoil {
@@ -80,6 +82,19 @@ double step_seconds(const QuantizeReport& report, StepKind kind, std::optional<i
     if (step.kind == kind && (!layer || step.layer == *layer)) seconds += step.seconds;
   }
   return seconds;
+}
+
+double layer_seconds(const QuantizeReport& report, int64_t layer) {
+  double seconds = 0;
+  for (const StepKind kind : kStepKinds) seconds += step_seconds(report, kind, layer);
+  return seconds;
+}
+
+TokenSpread token_spread(const LayerRecord& layer) {
+  std::vector<int64_t> tokens = layer.tokens_per_expert;
+  if (tokens.empty()) return {};
+  std::sort(tokens.begin(), tokens.end());
+  return {tokens.front(), tokens[tokens.size() / 2], tokens.back()};
 }
 
 }  // namespace trefoil

@@ -31,5 +31,12 @@ ExpertTimes all_expert_times(const QuantizeReport& report);
 
 // Of all steps of a kind, in all layers or one.
 double step_seconds(const QuantizeReport& report, StepKind kind, std::optional<int64_t> layer = {});
+double layer_seconds(const QuantizeReport& report, int64_t layer);  // of all its steps
+
+// Calibration tokens of a layer's experts.
+struct TokenSpread {
+  int64_t least = 0, median = 0, most = 0;
+};
+TokenSpread token_spread(const LayerRecord& layer);
 
 }  // namespace trefoil

@@ -48,17 +48,6 @@ ErrorsOfKind errors_of(const LayerRecord& layer, ExpertPart part) {
   return matrices > 0 ? ErrorsOfKind{sum / static_cast<double>(matrices), most} : ErrorsOfKind{};
 }
 
-struct TokensOfExperts {
-  int64_t least = 0, median = 0, most = 0;
-};
-
-TokensOfExperts tokens_of(const LayerRecord& layer) {
-  std::vector<int64_t> tokens = layer.tokens_per_expert;
-  if (tokens.empty()) return {};
-  std::sort(tokens.begin(), tokens.end());
-  return {tokens.front(), tokens[tokens.size() / 2], tokens.back()};
-}
-
 int64_t fallbacks_of(const LayerRecord& layer) {
   return std::count_if(layer.matrices.begin(), layer.matrices.end(),
                        [](const MatrixRecord& matrix) { return !matrix.fallback.empty(); });
@@ -108,10 +97,10 @@ ReportTable layer_table(const QuantizeReport& report) {
       row.push_back(format_number(errors.mean));
       worst = std::max(worst, errors.most);
     }
-    const TokensOfExperts tokens = tokens_of(layer);
-    for (const std::string& text :
-         {format_number(worst), count(tokens.least), count(tokens.median), count(tokens.most),
-          count(layer.thin_experts(report.latent)), count(fallbacks_of(layer)), in_seconds(layer.seconds)}) {
+    const TokenSpread tokens = token_spread(layer);
+    for (const std::string& text : {format_number(worst), count(tokens.least), count(tokens.median), count(tokens.most),
+                                    count(layer.thin_experts(report.latent)), count(fallbacks_of(layer)),
+                                    in_seconds(layer_seconds(report, layer.layer))}) {
       row.push_back(text);
     }
     table.rows.push_back(std::move(row));
@@ -138,7 +127,7 @@ std::string token_figure(const QuantizeReport& report) {
       ChartSeries{"least", series_class(1), false, true, {}}, ChartSeries{"input columns", "noise", true, false, {}}};
   for (const LayerRecord& layer : report.layers) {
     const auto x = static_cast<double>(layer.layer);
-    const TokensOfExperts tokens = tokens_of(layer);
+    const TokenSpread tokens = token_spread(layer);
     series[0].points.push_back({x, static_cast<double>(tokens.most), 0});
     series[1].points.push_back({x, static_cast<double>(tokens.median), 0});
     series[2].points.push_back({x, static_cast<double>(tokens.least), 0});

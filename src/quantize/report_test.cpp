@@ -105,6 +105,7 @@ TEST(QuantizeReport, TimesAreSummedByStepAndByPhase) {
   const auto json = nlohmann::json::parse(report_json(report_with_times()));
   EXPECT_EQ(json.at("layers").at(0).at("seconds_by_step"), (nlohmann::json{{"attention", 2.0}}));
   EXPECT_EQ(json.at("layers").at(1).at("seconds_by_step"), (nlohmann::json{{"experts", 6.0}}));
+  EXPECT_EQ(json.at("layers").at(0).at("seconds"), 2.0);
   EXPECT_EQ(json.at("totals").at("seconds_by_step"),
             (nlohmann::json{{"attention", 2.0}, {"experts", 6.0}, {"copying", 2.0}}));
   const auto& phases = json.at("totals").at("phases");

@@ -195,8 +195,8 @@ class Solver {
   std::vector<Loss> measure(const Panel& panel, std::span<const float> error) {
     std::vector<Loss> losses(static_cast<size_t>(panel.count));
     if (prepared_.hessian.empty()) return losses;
-    const PhaseTimer timer(result_.times, Phase::kLosses, loss_flops(panel.rows, input_.cols));
     const bool is_zero = prepared_.dead_columns == input_.cols;  // of an expert without tokens: nothing to multiply
+    const PhaseTimer timer(result_.times, Phase::kLosses, is_zero ? 0 : loss_flops(panel.rows, input_.cols));
     const std::vector<double> plain = is_zero ? std::vector<double>(static_cast<size_t>(panel.rows), 0.0)
                                               : row_losses(error, prepared_.hessian, panel.rows, input_.cols);
     const std::vector<double> added = damping_losses(panel, error);

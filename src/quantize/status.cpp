@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "checkpoint/folder_files.h"
 #include "checkpoint/output_folder.h"
 #include "plan/open_files.h"
 #include "quantize/crew.h"
