@@ -1,9 +1,16 @@
 #include "plan/open_files.h"
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <sstream>
 #include <string>
+
+#include "base/system_files.h"
 
 namespace trefoil {
 namespace {
@@ -26,6 +33,21 @@ void for_each_entry(const fs::path& folder, See see) {
     see(entry->path());
 }
 
+// "1: FLOCK  ADVISORY  WRITE 1234 fe:00:56789 0 EOF": device and inode tell the file. Shown to every user.
+void add_processes_with_lock(const fs::path& file, std::vector<int64_t>& processes) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) return;
+  const std::string wanted = fmt::format("{:02x}:{:02x}:{}", major(status.st_dev), minor(status.st_dev), status.st_ino);
+  std::istringstream lines(read_system_file("/proc/locks"));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string number, kind, advisory, access, place;
+    int64_t process = 0;
+    if (words >> number >> kind >> advisory >> access >> process >> place && place == wanted && process > 0)
+      processes.push_back(process);
+  }
+}
+
 }  // namespace
 
 std::vector<int64_t> processes_with_open(const fs::path& file) {
@@ -40,7 +62,9 @@ std::vector<int64_t> processes_with_open(const fs::path& file) {
     });
     if (has_it) processes.push_back(*process);
   });
+  add_processes_with_lock(file, processes);
   std::sort(processes.begin(), processes.end());
+  processes.erase(std::unique(processes.begin(), processes.end()), processes.end());
   return processes;
 }
 

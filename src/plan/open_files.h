@@ -7,7 +7,8 @@
 
 namespace trefoil {
 
-// Process ids, ascending. Processes of other users may be hidden, and a file that is gone is open nowhere.
+// Process ids, ascending. Of other users' processes only those that hold a lock on the file are seen, and a file that is
+// gone is open nowhere.
 std::vector<int64_t> processes_with_open(const std::filesystem::path& file);
 
 }  // namespace trefoil

@@ -98,12 +98,10 @@ uint64_t base_of(const ModelConfig& config, const QuantizeNeeds& needs) {
          u(needs.tokens()) * kF32;
 }
 
-// What the experts of a layer share: the Hessian of all latents, the metric of w2's outputs with its factor, the token
-// lists of a unit, the effects of all tokens.
+// What the experts of a layer share: the Hessian of all latents, the metric of w2's outputs with its factor.
 uint64_t experts_shared_bytes(const ModelConfig& config, const QuantizeNeeds& needs) {
-  if (!needs.is_calibrated) return 0;
   const uint64_t latent = u(config.routed_expert_hidden_size);
-  return (needs.is_trefoil ? 3 * latent * latent * kF32 : 0) + u(needs.tokens()) * 8;
+  return needs.is_calibrated && needs.is_trefoil ? 3 * latent * latent * kF32 : 0;
 }
 
 }  // namespace

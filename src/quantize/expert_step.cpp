@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "quantize/hessian.h"
@@ -39,15 +40,23 @@ class ExpertUnit {
     std::vector<ExpertTokens> experts(static_cast<size_t>(end_ - begin_));
     if (walk_.activations == nullptr) return experts;
     const ActivationStore& store = *walk_.activations;
+    const QuantizeOptions& options = *inputs_.options;
+    std::optional<RowFile> effects;
+    if (options.recipe == QuantizeRecipe::kTrefoil && options.tuning.gate_weighting)
+      effects.emplace(store.effect(inputs_.layer, RowAccess::kRead));
+    std::vector<std::vector<double>> norms(experts.size());  // effects of each expert's tokens
     for (int64_t first = 0; first < store.tokens(); first += kReadTokens) {
       const int64_t count = std::min(kReadTokens, store.tokens() - first);
       append_tokens(experts, begin_, store.read_routing(Stream::kQuantized, inputs_.layer, first, count), first);
+      if (!effects) continue;
+      std::vector<double> block(static_cast<size_t>(count));
+      effects->read(first, std::as_writable_bytes(std::span(block)));
+      for (size_t e = 0; e < experts.size(); ++e) {
+        for (size_t i = norms[e].size(); i < experts[e].token.size(); ++i)
+          norms[e].push_back(block[static_cast<size_t>(experts[e].token[i] - first)]);
+      }
     }
-    const QuantizeOptions& options = *inputs_.options;
-    if (options.recipe != QuantizeRecipe::kTrefoil || !options.tuning.gate_weighting) return experts;
-    std::vector<double> norm(static_cast<size_t>(store.tokens()));
-    store.effect(inputs_.layer, RowAccess::kRead).read(0, std::as_writable_bytes(std::span(norm)));
-    for (ExpertTokens& expert : experts) weigh_by_effect(expert, norm);
+    for (size_t e = 0; effects && e < experts.size(); ++e) weigh_by_effect(experts[e], norms[e]);
     return experts;
   }
 

@@ -84,6 +84,8 @@ std::optional<double> JobTally::left_seconds() const {
       left += work.left_seconds();
     } else if (work.is_in_gflop && counted.has_rate()) {
       left += work.left * counted.seconds / counted.done;
+    } else if (work.is_in_gflop && work.left > 0) {
+      return std::nullopt;
     }
   }
   return left;

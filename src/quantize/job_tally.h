@@ -37,7 +37,7 @@ class JobTally {
   int64_t done_units() const;
   double seconds() const;  // of all units that are done
   // Seconds that one process needs for what is left: of every kind of step at the rate of its units that are done, of a
-  // kind of which none is yet at the rate of all others. Nothing before the first.
+  // kind of which none is yet at the rate of all others. Nothing before the first that counts its arithmetic.
   std::optional<double> left_seconds() const;
   // done / (done + left), in time.
   double done_fraction() const;

@@ -35,6 +35,14 @@ TEST(JobTally, EveryKindGoesOnAtItsOwnRate) {
   EXPECT_DOUBLE_EQ(rates.left_s, 33);
 }
 
+TEST(JobTally, WhatCountsNoArithmeticDoesNotTellWhatTheRestTakes) {
+  JobTally tally(
+      {planned("L000.embed", StepKind::kEmbedding, 1, 0), planned("L000.attend-q", StepKind::kAttention, 2, 100)});
+  tally.add("L000.embed.00000", 5);
+  EXPECT_FALSE(tally.left_seconds());
+  EXPECT_EQ(tally.done_fraction(), 0);
+}
+
 TEST(JobTally, StepsThatCountNoArithmeticGoByUnits) {
   JobTally tally({planned("L001.experts", StepKind::kExperts, 4, 0), planned("shard", StepKind::kCopying, 3, 0)});
   tally.add("L001.experts.00000", 2);

@@ -163,8 +163,11 @@ class Solver {
     return gptq_sweep(sweep, prepared_, options_.block_size);
   }
 
-  // Whether the sweep's own sum is the loss. Refinement compares losses before and after, so it wants both measured alike.
-  bool is_told_by_sweep() const { return compensates() && options_.refine_rounds == 0 && zero_mask_.mask.empty(); }
+  // Whether the sweep's own sum is the loss. Refinement compares losses before and after, so it wants both measured alike;
+  // the ones on a dead diagonal may outweigh the rest, which taking them away would then leave as rounding.
+  bool is_told_by_sweep() const {
+    return compensates() && options_.refine_rounds == 0 && zero_mask_.mask.empty() && prepared_.dead_columns == 0;
+  }
 
   void load_scales(Panel& panel) const {
     panel.scale.assign(static_cast<size_t>(groups() * panel.rows), kZeroGroupScale);

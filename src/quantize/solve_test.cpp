@@ -429,6 +429,20 @@ TEST(Solve, MeasuresAgainstTheTarget) {
   EXPECT_LT(result.loss, exact_loss(problem.weight, result.q, problem.hessian));
 }
 
+TEST(Solve, LossesOfTinyInputsAreNotDrownedByDeadColumns) {
+  Problem problem(16, 128, 400, 23);
+  for (float& value : problem.hessian) value *= 1e-7f;
+  for (int64_t i = 0; i < 128; ++i) {
+    for (int64_t j = 0; j < 128; ++j) {
+      if (i < 64 || j < 64) problem.hessian[static_cast<size_t>(i * 128 + j)] = 0.0f;
+    }
+  }
+  const SolveResult stock = solve(problem.input, problem.hessian, stock_options(false));
+  const double exact = exact_loss(problem.weight, stock.q, problem.hessian);
+  EXPECT_GT(exact, 0);
+  EXPECT_NEAR(stock.loss, exact, 1e-6 * exact);
+}
+
 TEST(Solve, WideMatrix) {
   const Problem problem(5, 3072, 256, 22);
   const SolveResult stock = solve(problem.input, problem.hessian, stock_options(false));

@@ -82,7 +82,7 @@ class StatusReader {
   void find_workers() {
     for (const int64_t process : processes_with_open(lock_of(job_))) {
       ++at_work_;
-      workers_[process_name(process)].at_work = true;
+      worker_of(process_name(process)).at_work = true;
     }
     for (auto& [name, worker] : workers_) {
       worker.name = name;
@@ -91,6 +91,13 @@ class StatusReader {
     std::stable_sort(status_.workers.begin(), status_.workers.end(),
                      [](const JobWorker& a, const JobWorker& b) { return a.units > b.units; });
     status_.state = at_work_ > 0 ? JobState::kRunning : is_of_this_host() ? JobState::kStopped : JobState::kElsewhere;
+  }
+
+  // Under MPI units are signed with the rank too.
+  JobWorker& worker_of(const std::string& process) {
+    const auto signed_with_rank = std::find_if(
+        workers_.begin(), workers_.end(), [&](const auto& worker) { return worker.first.starts_with(process + ", "); });
+    return signed_with_rank == workers_.end() ? workers_[process] : signed_with_rank->second;
   }
 
   bool is_of_this_host() const {
@@ -140,7 +147,7 @@ JobStatus read_status(const fs::path& output) {
   }
   if (!is_there(output / kReportFile)) {
     fail(ErrorCode::kNotFound, "{}: neither a quantizing job nor its output (no {}, no {})", output.string(),
-         (fs::path(kStagingName) / kJobFile).string(), kReportFile);
+         (job / kJobFile).lexically_relative(output).string(), kReportFile);
   }
   JobStatus status;
   status.output = output.string();

@@ -87,6 +87,20 @@ TEST(Status, SeesARunningJob) {
   EXPECT_GT(status.done_units, 0);
 }
 
+TEST(Status, ARankIsListedOnce) {
+  TempDir temp;
+  QuantizeOptions options = options_for(temp);
+  options.join = true;
+  options.place = {0, 2};
+  LookAt look(options.output, 8);
+  options.stop = &look.stop;
+  EXPECT_THROW(quantize(options, &look), Error);
+  ASSERT_THAT(look.seen.workers, SizeIs(1));
+  EXPECT_EQ(look.seen.workers[0].name, this_process({0, 2}));
+  EXPECT_TRUE(look.seen.workers[0].at_work);
+  EXPECT_GT(look.seen.workers[0].units, 0);
+}
+
 TEST(Status, TellsHowFarAStoppedJobGot) {
   TempDir temp;
   const Stopped job(temp, 8);

@@ -1,5 +1,7 @@
 #include "quantize/token_lists.h"
 
+#include "base/check.h"
+
 namespace trefoil {
 namespace {
 
@@ -42,9 +44,10 @@ std::vector<double> effect_norms(std::span<const float> expert_sum, int64_t widt
 }
 
 void weigh_by_effect(ExpertTokens& expert, std::span<const double> norm) {
+  TREFOIL_CHECK(norm.size() == expert.token.size());
   std::vector<double> raw(expert.token.size());
   for (size_t i = 0; i < raw.size(); ++i) {
-    raw[i] = static_cast<double>(expert.gate[i]) * expert.gate[i] / norm[static_cast<size_t>(expert.token[i])];
+    raw[i] = static_cast<double>(expert.gate[i]) * expert.gate[i] / norm[i];
   }
   normalise_to_mean_one(expert.weight, raw);
 }

@@ -25,9 +25,9 @@ void append_tokens(std::vector<ExpertTokens>& experts, int64_t first_expert, con
 // mean(u_t^2) + eps of every row u_t of expert_sum [tokens, width].
 std::vector<double> effect_norms(std::span<const float> expert_sum, int64_t width, double rms_norm_eps);
 
-// c_t = p_t^2 / norm[t], normalised to mean 1 over the expert's tokens, with effect_norms() of all the layer's tokens:
-// an error of an expert enters the layer's output times p_t and through an RMSNorm of u_t. docs/quantization.md, "Token
-// weights".
+// c_t = p_t^2 / norm_t, normalised to mean 1 over the expert's tokens. norm: effect_norms() of the expert's own tokens, in
+// their order: an error of an expert enters the layer's output times p_t and through an RMSNorm of u_t.
+// docs/quantization.md, "Token weights".
 void weigh_by_effect(ExpertTokens& expert, std::span<const double> norm);
 
 }  // namespace trefoil
