@@ -1,6 +1,7 @@
-// decode_linear() of linear_storage.h: every storage of a Linear turned into f32, row by row.
+// decode_linear() and decode_stored() of linear_storage.h: every storage of a Linear turned into f32, row by row.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -16,42 +17,36 @@ namespace {
 
 constexpr int64_t kBytesAtATime = int64_t{1} << 20;
 
-// Consecutive rows of a matrix as Ts, copied to aligned memory a block at a time: safetensors promises no alignment.
+// Bytes of one row.
+uint64_t row_bytes(const TensorRef& tensor) {
+  return tensor.info.size() / static_cast<uint64_t>(tensor.info.shape[0]);
+}
+
+// Consecutive rows of a matrix as Ts, in place where the bytes are aligned for T, else copied a row at a time:
+// safetensors promises no alignment.
 template <typename T>
 class RowReader {
  public:
-  RowReader(const Checkpoint& checkpoint, const TensorRef& tensor, int64_t row_begin, int64_t row_end)
-      : checkpoint_(checkpoint),
-        tensor_(tensor),
-        cols_(tensor.info.shape[1]),
-        next_(row_begin),
-        end_(row_end),
-        rows_at_a_time_(std::max<int64_t>(1, kBytesAtATime / (cols_ * static_cast<int64_t>(sizeof(T))))) {}
+  // `bytes` begin with row `first_row` of the tensor.
+  RowReader(const TensorRef& tensor, Bytes bytes, int64_t first_row, int64_t row_begin)
+      : rest_(bytes.subspan(static_cast<size_t>(row_begin - first_row) * row_bytes(tensor))),
+        row_bytes_(row_bytes(tensor)) {}
 
   std::span<const T> next() {
-    if (position_ == loaded_) load();
-    return std::span<const T>(block_).subspan(static_cast<size_t>(position_++ * cols_), static_cast<size_t>(cols_));
+    const Bytes row = rest_.first(row_bytes_);
+    rest_ = rest_.subspan(row_bytes_);
+    const size_t cols = row_bytes_ / sizeof(T);
+    if (reinterpret_cast<uintptr_t>(row.data()) % alignof(T) == 0)
+      return {reinterpret_cast<const T*>(row.data()), cols};
+    copy_.resize(cols);
+    std::memcpy(copy_.data(), row.data(), row_bytes_);
+    return copy_;
   }
 
  private:
-  void load() {
-    loaded_ = std::min(rows_at_a_time_, end_ - next_);
-    block_.resize(static_cast<size_t>(loaded_ * cols_));
-    checkpoint_.read(tensor_, static_cast<uint64_t>(next_ * cols_) * sizeof(T),
-                     std::as_writable_bytes(std::span(block_)));
-    next_ += loaded_;
-    position_ = 0;
-  }
-
-  const Checkpoint& checkpoint_;
-  const TensorRef& tensor_;
-  int64_t cols_;
-  int64_t next_;
-  int64_t end_;
-  int64_t rows_at_a_time_;
-  std::vector<T> block_;
-  int64_t loaded_ = 0;
-  int64_t position_ = 0;
+  Bytes rest_;
+  size_t row_bytes_;
+  std::vector<T> copy_;
 };
 
 [[noreturn]] void fail_row(const TensorRef& tensor, int64_t row, const char* what) {
@@ -75,12 +70,12 @@ float widen(DType dtype, uint16_t bits) {
 // One matrix of BF16, F16 or F32, row by row as f32.
 class FloatRows {
  public:
-  FloatRows(const Checkpoint& checkpoint, const TensorRef& tensor, int64_t row_begin, int64_t row_end)
+  FloatRows(const TensorRef& tensor, Bytes bytes, int64_t first_row, int64_t row_begin)
       : dtype_(tensor.info.dtype), row_(static_cast<size_t>(tensor.info.shape[1])) {
     if (dtype_ == DType::kF32) {
-      wide_.emplace(checkpoint, tensor, row_begin, row_end);
+      wide_.emplace(tensor, bytes, first_row, row_begin);
     } else {
-      narrow_.emplace(checkpoint, tensor, row_begin, row_end);
+      narrow_.emplace(tensor, bytes, first_row, row_begin);
     }
   }
 
@@ -98,9 +93,9 @@ class FloatRows {
   std::vector<float> row_;
 };
 
-void decode_plain(const Checkpoint& checkpoint, const StoredLinear& linear, int64_t row_begin, int64_t row_end,
-                  std::span<float> out) {
-  FloatRows rows(checkpoint, *linear.weight, row_begin, row_end);
+void decode_plain(const StoredMatrix& matrix, int64_t row_begin, int64_t row_end, std::span<float> out) {
+  const StoredLinear& linear = *matrix.linear;
+  FloatRows rows(*linear.weight, matrix.weight, matrix.first_row, row_begin);
   for (int64_t row = row_begin; row < row_end; ++row) {
     const std::span<const float> values = rows.next();
     require_finite(values, *linear.weight, row);
@@ -108,10 +103,10 @@ void decode_plain(const Checkpoint& checkpoint, const StoredLinear& linear, int6
   }
 }
 
-void decode_mxfp4(const Checkpoint& checkpoint, const StoredLinear& linear, int64_t row_begin, int64_t row_end,
-                  std::span<float> out) {
-  RowReader<uint8_t> packed(checkpoint, *linear.packed, row_begin, row_end);
-  RowReader<uint8_t> scale(checkpoint, *linear.scale, row_begin, row_end);
+void decode_mxfp4(const StoredMatrix& matrix, int64_t row_begin, int64_t row_end, std::span<float> out) {
+  const StoredLinear& linear = *matrix.linear;
+  RowReader<uint8_t> packed(*linear.packed, matrix.packed, matrix.first_row, row_begin);
+  RowReader<uint8_t> scale(*linear.scale, matrix.scale, matrix.first_row, row_begin);
   for (int64_t row = row_begin; row < row_end; ++row) {
     const std::span<const uint8_t> codes = packed.next();
     if (!mxfp4_decode_row(codes, scale.next(), row_of(out, row - row_begin, linear.in_features))) {
@@ -143,10 +138,10 @@ void dequantize_row(DType dtype, std::span<const int8_t> q, std::span<const floa
   }
 }
 
-void decode_packed_int(const Checkpoint& checkpoint, const StoredLinear& linear, int64_t row_begin, int64_t row_end,
-                       std::span<float> out) {
-  RowReader<uint32_t> packed(checkpoint, *linear.packed, row_begin, row_end);
-  FloatRows scales(checkpoint, *linear.scale, row_begin, row_end);
+void decode_packed_int(const StoredMatrix& matrix, int64_t row_begin, int64_t row_end, std::span<float> out) {
+  const StoredLinear& linear = *matrix.linear;
+  RowReader<uint32_t> packed(*linear.packed, matrix.packed, matrix.first_row, row_begin);
+  FloatRows scales(*linear.scale, matrix.scale, matrix.first_row, row_begin);
   std::vector<int8_t> q(static_cast<size_t>(linear.in_features));
   for (int64_t row = row_begin; row < row_end; ++row) {
     unpack_row(linear.num_bits, linear.layout, packed.next(), q);
@@ -158,19 +153,56 @@ void decode_packed_int(const Checkpoint& checkpoint, const StoredLinear& linear,
   }
 }
 
+// Rows [row_begin, row_end) of a tensor into `memory`; nothing for an absent tensor.
+Bytes read_rows(const Checkpoint& checkpoint, const TensorRef* tensor, int64_t row_begin, int64_t row_end,
+                std::vector<std::byte>& memory) {
+  if (tensor == nullptr) return {};
+  memory.resize(static_cast<size_t>(row_end - row_begin) * row_bytes(*tensor));
+  checkpoint.read(*tensor, static_cast<uint64_t>(row_begin) * row_bytes(*tensor), memory);
+  return memory;
+}
+
+bool has_rows(const TensorRef* tensor, Bytes bytes, int64_t rows) {
+  return tensor == nullptr || bytes.size() >= static_cast<uint64_t>(rows) * row_bytes(*tensor);
+}
+
 }  // namespace
+
+void decode_stored(const StoredMatrix& matrix, int64_t row_begin, int64_t row_end, std::span<float> out) {
+  const StoredLinear& linear = *matrix.linear;
+  TREFOIL_CHECK(matrix.first_row <= row_begin && row_begin <= row_end && row_end <= linear.out_features);
+  TREFOIL_CHECK(static_cast<int64_t>(out.size()) == (row_end - row_begin) * linear.in_features);
+  const int64_t rows = row_end - matrix.first_row;
+  TREFOIL_CHECK(has_rows(linear.weight, matrix.weight, rows) && has_rows(linear.packed, matrix.packed, rows) &&
+                has_rows(linear.scale, matrix.scale, rows));
+  switch (linear.format) {
+    case LinearFormat::kPlain:
+      return decode_plain(matrix, row_begin, row_end, out);
+    case LinearFormat::kMxfp4:
+      return decode_mxfp4(matrix, row_begin, row_end, out);
+    case LinearFormat::kPackedInt:
+      return decode_packed_int(matrix, row_begin, row_end, out);
+  }
+}
 
 void decode_linear(const Checkpoint& checkpoint, const StoredLinear& linear, int64_t row_begin, int64_t row_end,
                    std::span<float> out) {
   TREFOIL_CHECK(0 <= row_begin && row_begin <= row_end && row_end <= linear.out_features);
   TREFOIL_CHECK(static_cast<int64_t>(out.size()) == (row_end - row_begin) * linear.in_features);
-  switch (linear.format) {
-    case LinearFormat::kPlain:
-      return decode_plain(checkpoint, linear, row_begin, row_end, out);
-    case LinearFormat::kMxfp4:
-      return decode_mxfp4(checkpoint, linear, row_begin, row_end, out);
-    case LinearFormat::kPackedInt:
-      return decode_packed_int(checkpoint, linear, row_begin, row_end, out);
+  const TensorRef& largest = linear.weight != nullptr ? *linear.weight : *linear.packed;
+  const int64_t rows_at_a_time =
+      std::max<int64_t>(1, kBytesAtATime / std::max<int64_t>(1, static_cast<int64_t>(row_bytes(largest))));
+  std::vector<std::byte> weight, packed, scale;
+  for (int64_t begin = row_begin; begin < row_end; begin += rows_at_a_time) {
+    const int64_t end = std::min(row_end, begin + rows_at_a_time);
+    const StoredMatrix block = {.linear = &linear,
+                                .first_row = begin,
+                                .weight = read_rows(checkpoint, linear.weight, begin, end, weight),
+                                .packed = read_rows(checkpoint, linear.packed, begin, end, packed),
+                                .scale = read_rows(checkpoint, linear.scale, begin, end, scale)};
+    decode_stored(block, begin, end,
+                  out.subspan(static_cast<size_t>((begin - row_begin) * linear.in_features),
+                              static_cast<size_t>((end - begin) * linear.in_features)));
   }
 }
 

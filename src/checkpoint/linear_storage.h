@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/bytes.h"
 #include "checkpoint/checkpoint.h"
 #include "tensor/packed_int.h"
 
@@ -44,6 +45,18 @@ StoredLinear resolve_linear(const Checkpoint& checkpoint, std::string_view modul
 // time, any Access.
 void decode_linear(const Checkpoint& checkpoint, const StoredLinear& linear, int64_t row_begin, int64_t row_end,
                    std::span<float> out);
+
+// Stored bytes of consecutive rows of a Linear, in memory that someone else owns: of all rows, or of some.
+struct StoredMatrix {
+  const StoredLinear* linear = nullptr;  // what the bytes are
+  int64_t first_row = 0;                 // the row that the bytes begin with
+  Bytes weight;                          // kPlain; any alignment, like the other two
+  Bytes packed;                          // kMxfp4, kPackedInt
+  Bytes scale;
+};
+
+// decode_linear() from memory: the same bits, the same errors. The rows must be there.
+void decode_stored(const StoredMatrix& matrix, int64_t row_begin, int64_t row_end, std::span<float> out);
 
 // Checkpoint::read_ahead() of all that decode_linear() reads.
 void read_linear_ahead(const Checkpoint& checkpoint, const StoredLinear& linear);

@@ -311,6 +311,36 @@ TEST(DecodeLinear, EveryExpertHasItsOwnScalesUpToTheLastByteOfTheFile) {
   }
 }
 
+// Bytes that lie one off any alignment, as a read buffer of an unaligned checkpoint has them; all rows, or only some.
+TEST(DecodeStored, EqualsDecodeLinearAtAnyAlignment) {
+  const Stored stored(packed_row(code_ramp(PackedLayout::kDense), "BF16", raw_bytes<uint16_t>({0x3fdb})));
+  const Checkpoint bundled = Checkpoint::open(testing::tiny_k3_dir());
+  const auto expect_equal = [](const Checkpoint& checkpoint, const StoredLinear& linear) {
+    const auto shifted = [&](const TensorRef* tensor, int64_t first_row) {
+      std::vector<std::byte> bytes(1);
+      if (tensor == nullptr) return bytes;
+      const std::vector<std::byte> all = checkpoint.read_all(*tensor);
+      const auto skipped = static_cast<std::ptrdiff_t>(all.size()) / linear.out_features * first_row;
+      bytes.insert(bytes.end(), all.begin() + skipped, all.end());
+      return bytes;
+    };
+    for (const int64_t first_row : {int64_t{0}, linear.out_features / 2}) {
+      const std::vector<std::byte> weight = shifted(linear.weight, first_row),
+                                   packed = shifted(linear.packed, first_row), scale = shifted(linear.scale, first_row);
+      const StoredMatrix matrix = {&linear, first_row, Bytes(weight).subspan(1), Bytes(packed).subspan(1),
+                                   Bytes(scale).subspan(1)};
+      std::vector<float> expected(static_cast<size_t>((linear.out_features - first_row) * linear.in_features));
+      std::vector<float> got(expected.size());
+      decode_linear(checkpoint, linear, first_row, linear.out_features, expected);
+      decode_stored(matrix, first_row, linear.out_features, got);
+      EXPECT_EQ(got, expected) << linear.module << " from row " << first_row;
+    }
+  };
+  expect_equal(*stored, stored.resolve(3));
+  for (const char* module : {"self_attn.q_proj", "block_sparse_moe.experts.3.w2"})
+    expect_equal(bundled, resolve_linear(bundled, std::string("language_model.model.layers.1.") + module));
+}
+
 TEST(DecodeLinear, NamesTensorAndRowOfWhatCannotBeDecoded) {
   const auto refused_row = [](std::vector<RawTensor> tensors, const std::string& because) {
     const Stored stored(std::move(tensors));
