@@ -1,8 +1,14 @@
 #include "stream/expert_cache.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <fstream>
+
+#include "stream/drive_reader.h"
+#include "support/test_support.h"
 
 namespace trefoil {
 namespace {
@@ -120,6 +126,33 @@ TEST_F(ExpertCacheTest, ShrinkingGivesMemoryBackAndWaitsForPins) {
   EXPECT_EQ(cache.memory_bytes(), 4 * kSlotBytes);  // pages come with reads
   for (int64_t key = 60; key < 70; ++key) read(cache, key);
   EXPECT_EQ(cache.memory_bytes(), 6 * kSlotBytes);
+}
+
+uint64_t resident_bytes() {
+  uint64_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Memory that the system has pinned for reads included.
+TEST_F(ExpertCacheTest, ShrinkingGivesPagesBackToTheSystem) {
+  constexpr uint64_t kLarge = uint64_t{4} << 20;
+  const testing::TempDir folder;
+  testing::write_text(folder.path() / "data", "x");
+  const auto reader = DriveReader::open({folder.path() / "data"});
+  ExpertCache cache(kLarge, 16, 16, ResidencyPolicy(100, 100, 0),
+                    {.add = [&](MutableBytes memory) { return reader->add_buffer(memory); },
+                     .remove = [&](int buffer) { reader->remove_buffer(buffer); }});
+  const uint64_t before = resident_bytes();
+  for (int64_t key = 0; key < 16; ++key) {
+    ExpertCache::Slot* slot = cache.take(key, false);
+    std::fill(slot->memory.bytes().begin(), slot->memory.bytes().end(), std::byte{1});
+    cache.set_ready(*slot);
+  }
+  const uint64_t full = resident_bytes();
+  EXPECT_GE(full, before + 15 * kLarge);
+  cache.set_max_slots(2);
+  EXPECT_LE(resident_bytes(), full - 13 * kLarge);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ namespace trefoil {
 struct ExpertStoreOptions {
   uint64_t budget_bytes = 0;        // for the experts' slots, all the memory that grows with them
   int64_t passing_slots = 0;        // slots that no resident takes; 0: a quarter of all, 2 to 48
-  double half_life = 512;           // of the residency policy, in steps of a layer
+  double half_life = 256;           // of the residency policy, in steps of a layer
   double wait_limit_seconds = 120;  // for one expert
   DriveReaderOptions reader;
 };

@@ -22,7 +22,7 @@ namespace trefoil {
 class ResidencyPolicy {
  public:
   // Keys are [0, num_keys), key / keys_per_layer is the layer.
-  ResidencyPolicy(int64_t num_keys, int64_t keys_per_layer, int64_t capacity, double half_life = 512);
+  ResidencyPolicy(int64_t num_keys, int64_t keys_per_layer, int64_t capacity, double half_life = 256);
 
   int64_t num_keys() const { return static_cast<int64_t>(score_.size()); }
   int64_t capacity() const { return capacity_; }

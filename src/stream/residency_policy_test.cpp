@@ -110,7 +110,7 @@ struct Rates {
 };
 
 // Hit rates over the last half of `tokens`.
-Rates decode(const Trace& trace, int64_t capacity, int64_t tokens, double half_life = 512) {
+Rates decode(const Trace& trace, int64_t capacity, int64_t tokens, double half_life = 256) {
   ResidencyPolicy policy(trace.keys(), trace.experts, capacity, half_life);
   Lru lru(capacity);
   Router router(trace, 1);
