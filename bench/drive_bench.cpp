@@ -32,7 +32,7 @@ struct Arguments {
   int32_t chosen = 16;    // experts of a step
   int steps = 16;         // of a measurement
   int slots = 64;
-  int depth = 16;
+  int depth = 8;
   int repeats = 7;
   double compute_ms = 0;  // of a step, as if it multiplied; 0: as long as the drive takes for one
   std::string mode = "auto";

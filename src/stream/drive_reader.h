@@ -36,7 +36,7 @@ std::optional<ReadMode> parse_read_mode(std::string_view text);  // the inverse
 
 struct DriveReaderOptions {
   ReadMode mode = ReadMode::kAuto;  // another than kAuto is refused with Error(kUnsupported) where it is not possible
-  int depth = 16;                   // reads under way at once
+  int depth = 8;                    // reads under way at once
   // Tests: another backend in place of the system's. Called once with the depth.
   std::function<std::unique_ptr<ReadBackend>(int depth)> make_backend = nullptr;
 };

@@ -131,7 +131,7 @@ TEST_F(DriveReaderTest, ShortReadsAreContinued) {
     EXPECT_EQ(read(*reader, 4097, 70000), "");
     EXPECT_GT(reader->counters().reads, 10u);
     // A direct read that came to an odd place goes on from the page before it.
-    drive_.set_plan([](int n, const ReadOperation&) { return n == 0 ? ReadFault{.at_most = 12288} : ReadFault{}; });
+    drive_.set_plan([](int n, const ReadOperation&) { return n == 0 ? ReadFault{.at_most = 9999} : ReadFault{}; });
     EXPECT_EQ(read(*reader, 3, 30000), "");
   }
 }

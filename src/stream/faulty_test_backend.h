@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "stream/pread_backend.h"
@@ -14,7 +16,7 @@ namespace trefoil::testing {
 // What happens to a read. Default: nothing out of the ordinary.
 struct ReadFault {
   int error = 0;         // an error number in place of bytes
-  size_t at_most = 0;    // above 0: no more than so many bytes
+  size_t at_most = 0;    // above 0: says that it brought no more than so many bytes, and brings no more
   bool is_late = false;  // held back until FaultyDrive::release()
 };
 
@@ -58,6 +60,7 @@ class FaultyDrive {
     void submit(const ReadOperation& operation) override { drive_->submit(operation); }
     void wait(std::vector<ReadCompletion>& done) override {
       inner_->wait(done);
+      drive_->shorten(done);
       drive_->take_failed(done);
     }
     void wake() override {
@@ -80,13 +83,28 @@ class FaultyDrive {
         late_.push_back(operation);
         return;
       }
-      if (fault.at_most > 0) changed.into = changed.into.first(std::min(changed.into.size(), fault.at_most));
+      if (fault.at_most > 0) shortened_[operation.id] = {operation.into, fault.at_most};
       if (fault.error != 0) changed.id = 0;
     }
     if (changed.id == 0) {
       inner_->wake();
     } else {
       inner_->submit(changed);
+    }
+  }
+
+  // O_DIRECT refuses to read half pages, so a short read is a whole one with its end made unreadable.
+  void shorten(std::vector<ReadCompletion>& done) {
+    const std::lock_guard lock(mutex_);
+    for (ReadCompletion& completion : done) {
+      const auto found = shortened_.find(completion.id);
+      if (found == shortened_.end()) continue;
+      const auto& [into, at_most] = found->second;
+      if (completion.result > static_cast<int64_t>(at_most)) {
+        completion.result = static_cast<int64_t>(at_most);
+        std::fill(into.begin() + static_cast<std::ptrdiff_t>(at_most), into.end(), std::byte{0xEE});
+      }
+      shortened_.erase(found);
     }
   }
 
@@ -100,6 +118,7 @@ class FaultyDrive {
   Plan plan_;
   int num_reads_ = 0;
   bool is_released_ = false;
+  std::map<uint64_t, std::pair<MutableBytes, size_t>> shortened_;
   std::vector<ReadOperation> late_;
   std::vector<ReadCompletion> failed_;
   std::shared_ptr<PreadBackend> inner_;

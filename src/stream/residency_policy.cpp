@@ -37,11 +37,8 @@ std::vector<int64_t> ResidencyPolicy::use(std::span<const int64_t> keys) {
       admit(key);
     } else if (num_resident() == capacity_ && capacity_ > 0) {
       // The score without this use: with it, whatever was used last would look better than it is.
-      const auto may_go = [&](int64_t other) {
-        return score(other) < before && !std::binary_search(keys.begin(), keys.end(), other);
-      };
       const auto lowest = std::find_if(by_score_.begin(), by_score_.end(), [&](const auto& entry) {
-        return entry.first >= before || may_go(entry.second);
+        return entry.first >= before || !std::binary_search(keys.begin(), keys.end(), entry.second);
       });
       if (lowest == by_score_.end() || lowest->first >= before) continue;
       replaced.push_back(lowest->second);
