@@ -188,6 +188,24 @@ TEST(ResidencyPolicy, AnEndlessScanHitsTheShareThatFits) {
   }
 }
 
+// What is kept lies behind the present layer, with as many uses: only the present use makes others look better.
+TEST(ResidencyPolicy, AScanHitsTheShareThatFitsWhereverItBegan) {
+  const Trace trace;
+  const int64_t capacity = trace.keys() / 4;
+  ResidencyPolicy policy(trace.keys(), trace.experts, 0);
+  int64_t hits = 0;
+  for (int scan = 0; scan < 5; ++scan) {
+    for (int64_t layer = 0; layer < trace.layers; ++layer) {
+      if (scan == 1 && layer == trace.layers / 2) policy.set_capacity(capacity);
+      std::vector<int64_t> keys(static_cast<size_t>(trace.experts));
+      std::iota(keys.begin(), keys.end(), layer * trace.experts);
+      const int64_t step_hits = hits_and_use(policy, keys);
+      if (scan > 1) hits += step_hits;
+    }
+  }
+  EXPECT_EQ(hits, 3 * capacity);
+}
+
 // A text that repeats itself: the same tokens in turn.
 TEST(ResidencyPolicy, ACycleOfTokensHitsTheShareThatFits) {
   const Trace trace;
