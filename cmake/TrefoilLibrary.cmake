@@ -2,7 +2,7 @@
 #
 # One folder, one library: every *.cpp beside the CMakeLists.txt goes into trefoil_NAME, every *_test.cpp into the test
 # program trefoil_NAME_test. DEPS is the layering rule (src/README.md): a folder may include only what it links.
-# Files named *_avx2.cpp and *_avx512.cpp are compiled for that instruction set and nothing else is.
+# Files named *_avx2.cpp, *_avx512.cpp, *_avx512vnni.cpp and *_avx512bf16.cpp are compiled for that instruction set and nothing else is.
 function(trefoil_library name)
   cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE_DEPS;TEST_DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
@@ -16,8 +16,17 @@ function(trefoil_library name)
   foreach(source IN LISTS sources)
     if(source MATCHES "_avx2\\.cpp$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
-    elseif(source MATCHES "_avx512\\.cpp$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mfma")
+    elseif(source MATCHES "_avx512(vnni|bf16|)\\.cpp$")
+      set(flags "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mfma")
+      if(CMAKE_MATCH_1 STREQUAL "vnni")
+        list(APPEND flags -mavx512vnni)
+      elseif(CMAKE_MATCH_1 STREQUAL "bf16")
+        list(APPEND flags -mavx512bf16)
+      endif()
+      if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+        list(APPEND flags -Wno-maybe-uninitialized -Wno-uninitialized)  # false reports from gcc 12's own intrinsics (GCC bug 105593)
+      endif()
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${flags}")
     endif()
   endforeach()
   if(TREFOIL_BUILD_TESTS AND tests)

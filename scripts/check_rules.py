@@ -6,7 +6,7 @@
   files      only src/checkpoint and src/stream open files (base and plan read /sys and /proc for the machine's own
              facts, cli reads a prompt and the hub cache's reference)
   one type   no two types of the same name in namespace trefoil: the linker keeps one destructor of the two without a word
-  isa        *_avx2.cpp and *_avx512.cpp include their family's headers (x.h, x_impl.h) and nothing else of ours
+  isa        *_avx2.cpp and *_avx512*.cpp include their family's headers (x.h, x_impl.h, x_avx512.h) and nothing else
 """
 import pathlib
 import re
@@ -67,10 +67,11 @@ def violations():
             yield f"{name}: prints"
         if folder not in {"checkpoint", "stream", "base", "plan", "cli"} and OPENS.search(text):
             yield f"{name}: opens a file"
-        if path.stem.endswith(("_avx2", "_avx512")):
-            family = re.sub(r"_avx(2|512)$", "", path.stem)
+        isa = re.search(r"_(avx2|avx512)(vnni|bf16|)$", path.stem)
+        if isa:
+            family = path.stem[: isa.start()]
             for include in INCLUDE.findall(text):
-                if pathlib.Path(include).stem not in {family, family + "_impl"}:
+                if pathlib.Path(include).stem not in {family, family + "_impl", f"{family}_{isa[1]}"}:
                     yield f"{name}: includes {include}"
 
 

@@ -11,8 +11,10 @@ Isa detect() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma"))
-    return Isa::kAvx512;
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma")) {
+    if (!__builtin_cpu_supports("avx512vnni")) return Isa::kAvx512;
+    return __builtin_cpu_supports("avx512bf16") ? Isa::kAvx512Bf16 : Isa::kAvx512Vnni;
+  }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::kAvx2;
 #endif
   return Isa::kScalar;
@@ -33,6 +35,10 @@ const char* to_string(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Vnni:
+      return "avx512vnni";
+    case Isa::kAvx512Bf16:
+      return "avx512bf16";
   }
   return "unknown";
 }
@@ -47,7 +53,7 @@ Isa active_isa() {
 }
 
 void set_isa_cap(std::string_view name) {
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
     if (name != to_string(isa)) continue;
     if (isa > detected_isa())
       fail(ErrorCode::kUnsupported, "instruction set {} was asked for, this machine runs {}", name,
@@ -55,7 +61,7 @@ void set_isa_cap(std::string_view name) {
     cap().store(isa, std::memory_order_relaxed);
     return;
   }
-  fail(ErrorCode::kInvalidArgument, "unknown instruction set '{}' (known: scalar, avx2, avx512)", name);
+  fail(ErrorCode::kInvalidArgument, "unknown instruction set '{}' (known: scalar, avx2, avx512, avx512vnni, avx512bf16)", name);
 }
 
 }  // namespace trefoil

@@ -7,8 +7,9 @@
 
 namespace trefoil {
 
-// In ascending order: a higher one implies the lower ones.
-enum class Isa { kScalar, kAvx2, kAvx512 };
+// In ascending order: a higher one implies the lower ones. kAvx512 is F, BW, VL and DQ; the two above add the dot products
+// of bytes and of bf16.
+enum class Isa { kScalar, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 
 const char* to_string(Isa isa);
 

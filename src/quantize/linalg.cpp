@@ -133,7 +133,7 @@ void use_wide_kernels() {
   const bool adaptable = gotoblas_dynamic_init != nullptr && gotoblas_dynamic_quit != nullptr;
   if (!adaptable || std::getenv(kCoreType) != nullptr || openblas_get_corename() != kFallback) return;
   if (detected_isa() == Isa::kScalar) return;
-  ::setenv(kCoreType, detected_isa() == Isa::kAvx512 ? "SkylakeX" : "Haswell", 1);
+  ::setenv(kCoreType, detected_isa() >= Isa::kAvx512 ? "SkylakeX" : "Haswell", 1);
   gotoblas_dynamic_quit();
   gotoblas_dynamic_init();
   ::unsetenv(kCoreType);
