@@ -28,6 +28,7 @@ ALLOWED = {
     "eval": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "chat", "text", "model"},
     # Writes with checkpoint alone; its tests run what it wrote.
     "synthetic": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "model"},
+    "bench": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "model"},
     # Its module sees one header of C types, and the MPI's.
     "mpi": {"base"},
     "cli": set(),

@@ -48,6 +48,19 @@ Isa detected_isa() {
   return isa;
 }
 
+CpuVendor cpu_vendor() {
+#if defined(__x86_64__)
+  static const CpuVendor vendor = [] {
+    __builtin_cpu_init();
+    if (__builtin_cpu_is("intel")) return CpuVendor::kIntel;
+    return __builtin_cpu_is("amd") ? CpuVendor::kAmd : CpuVendor::kOther;
+  }();
+  return vendor;
+#else
+  return CpuVendor::kOther;
+#endif
+}
+
 Isa active_isa() {
   return cap().load(std::memory_order_relaxed);
 }

@@ -1,6 +1,7 @@
 // Which instruction sets this machine runs, and the cap a user may put on them.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "trefoil/machine.h"  // set_isa_cap
@@ -18,6 +19,9 @@ Isa detected_isa();
 // The set in use: detected_isa(), or less after set_isa_cap().
 Isa active_isa();
 
+enum class CpuVendor { kOther, kAmd, kIntel };
+CpuVendor cpu_vendor();
+
 // One implementation of a kernel family. Families list theirs best first; the last one runs anywhere.
 template <typename Fn>
 struct Impl {
@@ -26,12 +30,16 @@ struct Impl {
 };
 
 // The first implementation the active set can run.
-template <typename Fn, int kCount>
-Fn* choose(const Impl<Fn> (&impls)[kCount]) {
+template <typename Fn>
+Fn* choose(std::span<const Impl<Fn>> impls) {
   for (const Impl<Fn>& impl : impls) {
     if (impl.isa <= active_isa()) return impl.run;
   }
-  return impls[kCount - 1].run;
+  return impls.back().run;
+}
+template <typename Fn, size_t kCount>
+Fn* choose(const Impl<Fn> (&impls)[kCount]) {
+  return choose(std::span<const Impl<Fn>>(impls));
 }
 
 }  // namespace trefoil

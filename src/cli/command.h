@@ -49,6 +49,7 @@ void add_synthesize(CLI::App& program, Context& context);
 void add_recode(CLI::App& program, Context& context);
 void add_eval(CLI::App& program, Context& context);
 void add_run(CLI::App& program, Context& context);
+void add_bench(CLI::App& program, Context& context);
 void add_tokenize(CLI::App& program, Context& context);
 void add_doctor(CLI::App& program, Context& context);
 void add_version(CLI::App& program, Context& context);

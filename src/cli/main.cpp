@@ -19,7 +19,7 @@ namespace trefoil::cli {
 namespace {
 
 constexpr AddCommand kCommands[] = {add_inspect, add_plan, add_quantize, add_status,     add_verify, add_recode,
-                                    add_eval,    add_run,  add_tokenize, add_synthesize, add_doctor, add_version};
+                                    add_eval,    add_run, add_bench, add_tokenize, add_synthesize, add_doctor, add_version};
 
 std::atomic<bool>* stop_flag = nullptr;
 volatile std::sig_atomic_t last_signal = 0;

@@ -1,4 +1,4 @@
-// What the two AVX-512 files of tile_matmul.h share: unrolling, the shape of the loops, and the output. Included by
+// What the AVX-512 files of tile_matmul.h share: unrolling, the shape of the loops, and the output. Included by
 // nothing else; everything here is local to the including file.
 //
 // Legend: F tile format; T tokens computed together; c column half, h row half (16 rows, one zmm); g group of 64 columns.
@@ -47,6 +47,12 @@ template <int Shift>
   return _mm512_srli_epi16(x, Shift);
 }
 
+template <int Shift>
+[[gnu::always_inline, maybe_unused]] inline __m512i shift_lane_right(__m512i x) {
+  if constexpr (Shift == 0) return x;
+  return _mm512_srli_epi32(x, Shift);
+}
+
 // Field o of every byte in its low bits; what lies above them is anything.
 template <TileFormat F, int O>
 [[gnu::always_inline]] inline __m512i field(const Planes<F>& planes) {
@@ -77,6 +83,17 @@ template <TileFormat F>
   }
 }
 
+// kExact: y + scale * the sums of the group's two halves.
+template <TileFormat F>
+[[gnu::always_inline, maybe_unused]] inline __m512 add_group(__m512 y, __m512 acc0, __m512 acc1, const std::byte* tile,
+                                                             int h) {
+  if constexpr (F == TileFormat::kMxfp4) {
+    return _mm512_fmadd_ps(acc1, tile_scale<F>(tile, 1, h), _mm512_fmadd_ps(acc0, tile_scale<F>(tile, 0, h), y));
+  } else {
+    return _mm512_fmadd_ps(_mm512_add_ps(acc0, acc1), tile_scale<F>(tile, 0, h), y);
+  }
+}
+
 [[gnu::always_inline]] inline void prefetch_tile(const std::byte* tile, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(reinterpret_cast<const char*>(tile + at), _MM_HINT_T1);
 }
@@ -104,7 +121,7 @@ inline void store_block(const TileMatmulArgs& args, int64_t block, int64_t token
   }
 }
 
-// The loops of both files. Kernel gives:
+// The loops of all of them. Kernel gives:
 //   few<F, T>(args, tiles of the block, token, y)       T <= kFew tokens straight from the planes, all groups
 //   Unpacked<F>; unpack<F>(tile, unpacked)              a tile made ready for many tokens
 //   many<F, T>(unpacked, tile, x of the group, at, y)   adds one group of T <= kMany tokens

@@ -5,7 +5,6 @@
 namespace trefoil {
 namespace {
 
-constexpr int64_t kPrefetchTiles = 8;
 constexpr int kSteps = 16;  // of a column half: (o, parity)
 
 alignas(64) constexpr uint16_t kInt3Values[8] = {0xC080, 0xC040, 0xC000, 0xBF80, 0x0000, 0x3F80, 0x4000, 0x4040};
@@ -33,16 +32,6 @@ template <TileFormat F, int Step>
 
 [[gnu::always_inline]] inline __m512bh pair_of(const uint32_t* x) {
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(*x)));
-}
-
-// y + scale * the group's two halves.
-template <TileFormat F>
-[[gnu::always_inline]] inline __m512 add_group(__m512 y, __m512 acc0, __m512 acc1, const std::byte* tile, int h) {
-  if constexpr (F == TileFormat::kMxfp4) {
-    return _mm512_fmadd_ps(acc1, tile_scale<F>(tile, 1, h), _mm512_fmadd_ps(acc0, tile_scale<F>(tile, 0, h), y));
-  } else {
-    return _mm512_fmadd_ps(_mm512_add_ps(acc0, acc1), tile_scale<F>(tile, 0, h), y);
-  }
 }
 
 struct ExactKernel {
@@ -80,7 +69,7 @@ struct ExactKernel {
     for (int t = 0; t < T; ++t) y[0][t] = y[1][t] = _mm512_setzero_ps();
     for (int64_t g = 0; g < args.x.groups; ++g) {
       const std::byte* tile = tiles + g * tile_bytes(F);
-      prefetch_tile(tile + kPrefetchTiles * tile_bytes(F), tile_bytes(F));
+      prefetch_tile(tile + args.prefetch_tiles * tile_bytes(F), tile_bytes(F));
       const uint32_t* x = args.x.values + (g * args.x.token_stride + token) * 32;
       if constexpr (T == 1) {
         halves<F, T, 2>(tile, 0, x, table, y);

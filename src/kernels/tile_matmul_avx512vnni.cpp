@@ -61,7 +61,6 @@ struct FastKernel {
   static constexpr int kFew = 4;
   static constexpr int kMany = Parts == 1 ? 12 : 6;
   static constexpr int kWords = 16 * Parts;
-  static constexpr int64_t kPrefetchTiles = Parts == 1 ? 0 : 8;
 
   // Sums of one row half, per column half that has a scale of its own.
   template <TileFormat F, int T>
@@ -106,7 +105,7 @@ struct FastKernel {
     for (int t = 0; t < T; ++t) y[0][t] = y[1][t] = _mm512_setzero_ps();
     for (int64_t g = 0; g < args.x.groups; ++g) {
       const std::byte* tile = tiles + g * tile_bytes(F);
-      if constexpr (kPrefetchTiles > 0) prefetch_tile(tile + kPrefetchTiles * tile_bytes(F), tile_bytes(F));
+      if (args.prefetch_tiles > 0) prefetch_tile(tile + args.prefetch_tiles * tile_bytes(F), tile_bytes(F));
       const int64_t at = g * args.x.token_stride + token;
       for (int h = 0; h < 2; ++h) {
         half<F, T>(tile, h, args.x.values + at * kWords, args.x.sums + at * kPackedSums, args.x.scale + at, y);

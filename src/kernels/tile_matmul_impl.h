@@ -18,6 +18,7 @@ struct TileMatmulArgs {
   PackedView x;
   float* y = nullptr;  // element (t, r) at y[t * y_stride + r]
   int64_t y_stride = 0;
+  int64_t prefetch_tiles = 0;  // how far ahead of a few tokens to ask for tiles; 0: the hardware's prefetcher does
 };
 
 using TileMatmulFn = void(const TileMatmulArgs& args) noexcept;
@@ -25,6 +26,7 @@ using TileMatmulFn = void(const TileMatmulArgs& args) noexcept;
 void tile_matmul_scalar(const TileMatmulArgs& args) noexcept;
 #if defined(__x86_64__)
 void tile_matmul_avx2(const TileMatmulArgs& args) noexcept;
+void tile_matmul_avx512(const TileMatmulArgs& args) noexcept;      // kExact
 void tile_matmul_avx512vnni(const TileMatmulArgs& args) noexcept;  // kFast8, kFast16
 void tile_matmul_avx512bf16(const TileMatmulArgs& args) noexcept;  // kExact
 #endif
