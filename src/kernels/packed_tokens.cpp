@@ -80,40 +80,62 @@ const char* to_string(TileMode mode) {
   return "?";
 }
 
-void PackedTokens::pack(TileMode mode, std::span<const float> x, int64_t tokens, int64_t cols) {
-  TREFOIL_CHECK(static_cast<int64_t>(x.size()) == tokens * cols);
+void PackedTokens::reset(TileMode mode, int64_t tokens, int64_t cols) {
   mode_ = mode;
   tokens_ = tokens;
   cols_ = cols;
   groups_ = ceil_div(cols, kTileCols);
-  const int64_t words = packed_words_per_group(mode);
-  values_.resize(static_cast<size_t>(groups_ * tokens * words));
+  const size_t rows = static_cast<size_t>(groups_ * tokens);
   const bool fixed = mode != TileMode::kExact;
-  scale_.resize(fixed ? static_cast<size_t>(groups_ * tokens) : 0);
-  sums_.assign(fixed ? static_cast<size_t>(groups_ * tokens * kPackedSums) : 0, 0);
-  for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t g = 0; g < groups_; ++g) {
-      const int64_t first = g * kTileCols;
-      const float* block = x.data() + t * cols + first;
-      float padded[kTileCols];
-      if (first + kTileCols > cols) {
-        std::fill(std::copy(block, x.data() + (t + 1) * cols, padded), padded + kTileCols, 0.0f);
-        block = padded;
-      }
-      const int64_t row = g * tokens + t;
-      uint32_t* out = values_.data() + row * words;
-      if (!fixed) {
-        pack_exact(block, out);
-        continue;
-      }
-      int32_t q[kTileCols];
-      scale_[static_cast<size_t>(row)] = to_fixed_point(block, mode == TileMode::kFast8 ? 127.0f : 32512.0f, q);
-      int32_t* sums = sums_.data() + row * kPackedSums;
-      if (mode == TileMode::kFast8) {
-        pack_fast8(q, out, sums);
-      } else {
-        pack_fast16(q, out, sums);
-      }
+  values_.resize(rows * static_cast<size_t>(packed_words_per_group(mode)));
+  scale_.resize(fixed ? rows : 0);
+  sums_.resize(fixed ? rows * kPackedSums : 0);
+}
+
+void PackedTokens::pack_group(int64_t group, const float* block, int64_t stride) {
+  TREFOIL_CHECK(group >= 0 && group < groups_);
+  const int64_t count = std::min(kTileCols, cols_ - group * kTileCols);
+  for (int64_t t = 0; t < tokens_; ++t) {
+    const float* x = block + t * stride;
+    float padded[kTileCols];
+    if (count < kTileCols) {
+      std::fill(std::copy_n(x, count, padded), padded + kTileCols, 0.0f);
+      x = padded;
+    }
+    const int64_t row = group * tokens_ + t;
+    uint32_t* out = values_.data() + row * packed_words_per_group(mode_);
+    if (mode_ == TileMode::kExact) {
+      pack_exact(x, out);
+      continue;
+    }
+    int32_t q[kTileCols];
+    scale_[static_cast<size_t>(row)] = to_fixed_point(x, mode_ == TileMode::kFast8 ? 127.0f : 32512.0f, q);
+    int32_t* sums = sums_.data() + row * kPackedSums;
+    std::fill_n(sums, kPackedSums, 0);
+    if (mode_ == TileMode::kFast8) {
+      pack_fast8(q, out, sums);
+    } else {
+      pack_fast16(q, out, sums);
+    }
+  }
+}
+
+void PackedTokens::pack(TileMode mode, std::span<const float> x, int64_t tokens, int64_t cols) {
+  TREFOIL_CHECK(static_cast<int64_t>(x.size()) == tokens * cols);
+  reset(mode, tokens, cols);
+  for (int64_t group = 0; group < groups_; ++group) pack_group(group, x.data() + group * kTileCols, cols);
+}
+
+void PackedTokens::gather(const PackedTokens& from, std::span<const int64_t> which) {
+  reset(from.mode_, static_cast<int64_t>(which.size()), from.cols_);
+  const int64_t words = packed_words_per_group(mode_);
+  for (int64_t group = 0; group < groups_; ++group) {
+    for (int64_t t = 0; t < tokens_; ++t) {
+      const int64_t source = group * from.tokens_ + which[static_cast<size_t>(t)], row = group * tokens_ + t;
+      std::copy_n(from.values_.data() + source * words, words, values_.data() + row * words);
+      if (mode_ == TileMode::kExact) continue;
+      scale_[static_cast<size_t>(row)] = from.scale_[static_cast<size_t>(source)];
+      std::copy_n(from.sums_.data() + source * kPackedSums, kPackedSums, sums_.data() + row * kPackedSums);
     }
   }
 }

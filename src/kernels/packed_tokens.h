@@ -21,14 +21,22 @@ const char* to_string(TileMode mode);
 
 class PackedTokens {
  public:
-  // x: [tokens, cols], rows following each other. Columns up to the next multiple of 64 count as zeros.
+  // Makes room; contents are unspecified. Then every group is packed once, different ones by different threads if need
+  // be: columns [64 group, 64 group + 64) of all tokens, of which `block` is the first value; tokens lie `stride` floats
+  // apart. Columns past `cols` count as zeros.
+  void reset(TileMode mode, int64_t tokens, int64_t cols);
+  void pack_group(int64_t group, const float* block, int64_t stride);
+  // Both at once. x: [tokens, cols], rows following each other.
   void pack(TileMode mode, std::span<const float> x, int64_t tokens, int64_t cols);
+  // The tokens `which` of another block, in that order.
+  void gather(const PackedTokens& from, std::span<const int64_t> which);
   // Tokens [begin, begin + count) of the block.
   PackedView view(int64_t begin, int64_t count) const;
   PackedView view() const { return view(0, tokens_); }
   TileMode mode() const { return mode_; }
   int64_t tokens() const { return tokens_; }
   int64_t cols() const { return cols_; }
+  int64_t groups() const { return groups_; }
 
  private:
   TileMode mode_ = TileMode::kExact;

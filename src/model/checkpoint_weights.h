@@ -20,6 +20,9 @@ class CheckpointWeights : public WeightSource {
                                        int64_t in_features) const override;
   std::vector<float> vector(std::string_view name, const Shape& shape) const override;
 
+  // "language_model." or nothing.
+  const std::string& prefix() const { return prefix_; }
+
  private:
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::string prefix_;

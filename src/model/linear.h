@@ -1,15 +1,17 @@
 // Applies one Linear to a block of tokens: y[t] = r(W x[t]), no bias. Inputs are used as they are (the caller has
 // rounded them), products accumulate in f32 (kernels/matmul.h) and the result is rounded once.
 //
-// The output rows are split over the pool; each task decodes its rows into scratch of its own, so no matrix is ever
-// held decoded as a whole. Results do not depend on the split.
+// The output rows are split over the pool. A weight in a direct form is multiplied as it is; otherwise each task decodes
+// its rows into scratch of its own, so no matrix is ever held decoded as a whole. Results do not depend on the split.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/parallel.h"
+#include "kernels/packed_tokens_impl.h"
 #include "kernels/rounding.h"
 #include "model/model.h"
 #include "model/weights.h"
@@ -20,6 +22,10 @@ namespace trefoil {
 struct Runtime {
   Rounding rounding = Rounding::kNone;
   ThreadPool* pool = nullptr;
+  KernelMode kernels = KernelMode::kReference;
+
+  // The mode of products with tiles; nothing when they are decoded: by wish, or because activations are not bf16.
+  std::optional<TileMode> tile_mode() const;
 };
 
 inline Rounding rounding_of(Numerics numerics) {

@@ -55,7 +55,7 @@ Model::Impl::Impl(const ModelConfig& model_config, std::shared_ptr<const WeightS
     : config(model_config),
       options(forward_options),
       weights(std::move(source)),
-      runtime{rounding_of(forward_options.numerics), &pool},
+      runtime{rounding_of(forward_options.numerics), &pool, forward_options.kernels},
       output_mix(config, WeightLoader(*weights, "model."), "output_attn_res") {
   const Dim hidden{config.hidden_size, "hidden_size"};
   const Dim vocab{config.vocab_size, "vocab_size"};

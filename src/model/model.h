@@ -25,6 +25,7 @@ struct ForwardOptions {
   Numerics numerics = Numerics::kBf16;
   KdaForm kda = KdaForm::kRecurrent;  // kChunked applies to runs of more than one token
   MlaForm mla = MlaForm::kExpanded;
+  KernelMode kernels = KernelMode::kReference;  // of weights in tiles (model/resident_weights.h), under kBf16 numerics
 };
 
 // What one sequence carries from token to token. docs/architecture.md, "State".

@@ -7,6 +7,7 @@
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
 #include "kernels/router.h"
+#include "model/moe_batch.h"
 
 namespace trefoil {
 namespace {
@@ -56,27 +57,28 @@ void output_rows(Rounding rounding, const float* w2, int64_t rows, int64_t inner
   }
 }
 
-// The use of one expert: `count` rows of a batch from `begin`.
-struct Group {
-  int64_t expert = 0;
-  int64_t begin = 0;
-  int64_t count = 0;
-};
-
 // A piece of work: some output rows of one expert.
 struct Piece {
-  Group group;
+  ExpertGroup group;
   int64_t row_begin = 0;
   int64_t row_end = 0;
 };
 
-std::vector<Piece> split_rows(const std::vector<Group>& groups, int64_t rows, int64_t grain) {
+std::vector<Piece> split_rows(const std::vector<ExpertGroup>& groups, int64_t rows, int64_t grain) {
   std::vector<Piece> pieces;
-  for (const Group& group : groups) {
+  for (const ExpertGroup& group : groups) {
     for (int64_t begin = 0; begin < rows; begin += grain)
       pieces.push_back({group, begin, std::min(rows, begin + grain)});
   }
   return pieces;
+}
+
+void pack_tokens(ThreadPool& pool, TileMode mode, std::span<const float> x, int64_t tokens, int64_t cols,
+                 PackedTokens& out) {
+  out.reset(mode, tokens, cols);
+  pool.parallel_ranges(out.groups(), 8, [&](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group) out.pack_group(group, x.data() + group * kTileCols, cols);
+  });
 }
 
 // Tokens of every expert, experts ascending: assignment[first[e] .. first[e + 1]) index [tokens, top_k] of the routing.
@@ -99,12 +101,6 @@ struct Assignments {
 };
 
 }  // namespace
-
-// A run of consecutive experts that is worked on at once.
-struct Moe::Batch {
-  std::vector<Group> groups;
-  std::span<const int64_t> assignment;  // one per row, into [tokens, top_k]
-};
 
 Moe::Moe(const ModelConfig& config, const WeightLoader& weights)
     : name_(weights.prefix().substr(0, weights.prefix().size() - 1)),
@@ -167,12 +163,19 @@ std::vector<float> Moe::expert_sum(const Runtime& runtime, std::span<const float
   const int64_t batch_rows = std::max<int64_t>(1, kBatchFloats / (2 * latent_size_ + inner_size_));
   const Assignments all(routing, static_cast<int64_t>(experts.size()));
   std::vector<float> sum(z.size());
-  Batch batch;
+  const std::optional<TileMode> mode = runtime.tile_mode();
+  PackedTokens packed;  // z for experts in tiles, made when the first of them comes
+  ExpertBatch batch;
   int64_t batch_begin = 0;  // into all.assignment
   const auto flush = [&](int64_t batch_end) {
     batch.assignment = std::span(all.assignment)
                            .subspan(static_cast<size_t>(batch_begin), static_cast<size_t>(batch_end - batch_begin));
-    if (!batch.groups.empty()) run_batch(runtime, experts, batch, z, routing, sum);
+    if (mode && all_in_tiles(experts, batch.groups)) {
+      if (packed.tokens() == 0) pack_tokens(*runtime.pool, *mode, z, routing.tokens, latent_size_, packed);
+      run_tiles(runtime, *mode, experts, batch, packed, routing, sum);
+    } else if (!batch.groups.empty()) {
+      run_batch(runtime, experts, batch, z, routing, sum);
+    }
     batch.groups.clear();
     batch_begin = batch_end;
   };
@@ -190,7 +193,7 @@ std::vector<float> Moe::expert_sum(const Runtime& runtime, std::span<const float
   return sum;
 }
 
-void Moe::run_batch(const Runtime& runtime, std::span<const ExpertLinears> experts, const Batch& batch,
+void Moe::run_batch(const Runtime& runtime, std::span<const ExpertLinears> experts, const ExpertBatch& batch,
                     std::span<const float> z, const Routing& routing, std::span<float> sum) const {
   const int64_t rows = static_cast<int64_t>(batch.assignment.size());
   std::vector<float> gathered(block_size(rows, latent_size_));

@@ -8,12 +8,15 @@
 
 #include "checkpoint/model_config.h"
 #include "kernels/elementwise.h"
+#include "kernels/packed_tokens.h"
 #include "model/linear.h"
 #include "model/mlp.h"
 #include "model/model.h"
 #include "model/weight_loader.h"
 
 namespace trefoil {
+
+struct ExpertBatch;
 
 class Moe {
  public:
@@ -32,9 +35,10 @@ class Moe {
                             int64_t tokens) const;
 
  private:
-  struct Batch;
-  void run_batch(const Runtime& runtime, std::span<const ExpertLinears> experts, const Batch& batch,
+  void run_batch(const Runtime& runtime, std::span<const ExpertLinears> experts, const ExpertBatch& batch,
                  std::span<const float> z, const Routing& routing, std::span<float> sum) const;
+  void run_tiles(const Runtime& runtime, TileMode mode, std::span<const ExpertLinears> experts,
+                 const ExpertBatch& batch, const PackedTokens& z, const Routing& routing, std::span<float> sum) const;
 
   std::string name_;  // of the layer, for messages
   Situ situ_;

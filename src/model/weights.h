@@ -9,9 +9,24 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/code_tiles_impl.h"
+#include "kernels/row_matmul_impl.h"
 #include "tensor/tensor_view.h"
 
 namespace trefoil {
+
+// A weight in memory in a form that a kernel multiplies as it is; valid while its LinearWeight lives.
+struct DirectForm {
+  enum class Kind {
+    kNone,   // it must be decoded
+    kRows,   // kernels/row_matmul.h: the bits of decoding and multiplying
+    kTiles,  // kernels/tile_matmul.h: a kernel mode of its own
+  };
+  Kind kind = Kind::kNone;
+  RowMatrix rows;
+  TileFormat tile_format = TileFormat::kInt3;
+  const std::byte* tiles = nullptr;  // 64-byte aligned
+};
 
 // The weight of one Linear, [out_features, in_features]. Immutable and safe to use from several threads.
 class LinearWeight {
@@ -25,6 +40,8 @@ class LinearWeight {
   // Rows [row_begin, row_end) as f32, row-major, out.size() == (row_end - row_begin) * in_features().
   // Throws Error(kCorrupt) for stored values that do not decode, Error(kIo) when reading fails.
   virtual void decode_rows(int64_t row_begin, int64_t row_end, std::span<float> out) const = 0;
+
+  virtual DirectForm direct() const { return {}; }
 
  private:
   int64_t out_features_;
