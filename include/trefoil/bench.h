@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "trefoil/numerics.h"
 #include "trefoil/progress.h"
 
 namespace trefoil {
@@ -34,6 +36,40 @@ struct BenchKernelsOptions {
 
 // The expert kernels: matrix times few tokens against the read rate, times many against the arithmetic peak.
 std::vector<BenchRow> bench_kernels(const BenchKernelsOptions& options, ProgressSink* progress = nullptr);
+
+// Decode or prefill of a whole model, by component.
+struct BenchModelOptions {
+  std::filesystem::path model;
+  int threads = 0;  // 0: as many as this process may use
+  KernelMode kernels = KernelMode::kExact;
+  TrunkForm trunk = TrunkForm::kBf16;
+  int64_t prompt_tokens = 64;  // run at once, timed as prefill
+  int64_t new_tokens = 16;     // one after another, timed as decode
+  uint64_t seed = 1;           // of the token ids
+};
+
+struct BenchComponent {
+  std::string name;
+  double seconds = 0;  // of one decoded token
+  uint64_t bytes = 0;  // of weights and state that a token must read
+};
+
+struct BenchModelResult {
+  double load_seconds = 0;
+  double prefill_tokens_per_s = 0;
+  double decode_tokens_per_s = 0;        // median over the tokens
+  double read_bytes_per_s = 0;           // this machine's, measured before and after every token, median
+  double floor_seconds = 0;              // bytes of a token over that rate
+  double floor_ratio = 0;                // floor over the time of a token: median of the tokens' ratios
+  double ratio_low = 0, ratio_high = 0;  // quartiles
+  double int8_relative_error = 0;        // what an int8 trunk changed, rms relative to the weights
+  uint64_t resident_bytes = 0;
+  std::vector<BenchComponent> components;
+};
+
+// Loads the model into memory and runs random token ids.
+BenchModelResult bench_model(const BenchModelOptions& options, ProgressSink* progress = nullptr);
+std::string format_bench(const BenchModelResult& result);
 
 // A table for people.
 std::string format_bench(const std::vector<BenchRow>& rows);

@@ -16,4 +16,10 @@ enum class KernelMode {
 };
 const char* to_string(KernelMode mode);
 
+// How everything but the routed experts lies in memory.
+enum class TrunkForm {
+  kBf16,  // as stored
+  kInt8,  // rounded to 8 bits, one scale for 64 columns of a row; the router and the embedding stay as stored
+};
+
 }  // namespace trefoil

@@ -7,9 +7,7 @@
 #include <vector>
 
 namespace trefoil {
-namespace {
 
-// The value that `fraction` of `values` lie below.
 double quantile(std::vector<double> values, double fraction) {
   std::sort(values.begin(), values.end());
   const double at = fraction * static_cast<double>(values.size() - 1);
@@ -17,8 +15,6 @@ double quantile(std::vector<double> values, double fraction) {
   const size_t high = std::min(low + 1, values.size() - 1);
   return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
 }
-
-}  // namespace
 
 BenchRow paired(int rounds, const std::function<double()>& ceiling, const std::function<double()>& measured) {
   std::vector<double> rates, ceilings, ratios;

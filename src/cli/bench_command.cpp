@@ -1,4 +1,6 @@
 #include "cli/command.h"
+#include "cli/kernel_options.h"
+#include "cli/model_argument.h"
 #include "trefoil/bench.h"
 
 namespace trefoil::cli {
@@ -24,12 +26,33 @@ void add_kernels(CLI::App& bench, Context& context) {
   });
 }
 
+void add_model(CLI::App& bench, Context& context) {
+  CLI::App* command = bench.add_subcommand(
+      "model", "a model in memory: seconds and bytes of a decoded token by component, against this machine's read rate");
+  const auto options = std::make_shared<BenchModelOptions>();
+  const auto model = std::make_shared<std::string>();
+  add_model_argument(*command, *model);
+  add_kernel_options(*command, options->kernels, options->trunk);
+  command->add_option("--prompt-tokens", options->prompt_tokens, "run at once before")->capture_default_str();
+  command->add_option("-n,--new-tokens", options->new_tokens, "decoded and timed one by one")->capture_default_str();
+  command->add_option("-s,--seed", options->seed, "of the random token ids")->check(not_negative())->capture_default_str();
+  command->callback([&context, options, model] {
+    context.run = [&context, options, model] {
+      options->model = resolve_model(*model);
+      options->threads = context.threads;
+      print(format_bench(bench_model(*options, context.progress.get())));
+      return kOk;
+    };
+  });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& program, Context& context) {
   CLI::App* command = program.add_subcommand("bench", "measure this machine and the program's parts on it");
   command->require_subcommand(1);
   add_kernels(*command, context);
+  add_model(*command, context);
 }
 
 }  // namespace trefoil::cli

@@ -1,10 +1,11 @@
 #include "kernels/elementary.h"
+#include "base/vectorize.h"
 #include "kernels/kda.h"
 #include "kernels/lanes.h"
 
 namespace trefoil {
 
-void kda_log_decay(std::span<const float> g, std::span<const float> dt_bias, float exp_a_log, double lower_bound,
+TREFOIL_VECTORIZE void kda_log_decay(std::span<const float> g, std::span<const float> dt_bias, float exp_a_log, double lower_bound,
                    std::span<float> lg) noexcept {
   for (size_t d = 0; d < g.size(); ++d) {
     const float x = exp_a_log * (g[d] + dt_bias[d]);
@@ -15,7 +16,7 @@ void kda_log_decay(std::span<const float> g, std::span<const float> dt_bias, flo
 namespace {
 
 // One row of the state (one value channel) through one token; returns the output of that channel.
-float step_row(float* s, const float* alpha, const float* k, const float* q, float v, float beta, int64_t dim) {
+[[gnu::always_inline]] inline float step_row(float* s, const float* alpha, const float* k, const float* q, float v, float beta, int64_t dim) {
   for (int64_t d = 0; d < dim; ++d) s[d] *= alpha[d];
   const float correction = beta * (v - lane_dot(s, k, dim));
   for (int64_t d = 0; d < dim; ++d) s[d] += correction * k[d];
@@ -24,7 +25,7 @@ float step_row(float* s, const float* alpha, const float* k, const float* q, flo
 
 }  // namespace
 
-void kda_recurrent(const KdaArgs& args, std::vector<float>& scratch) {
+TREFOIL_VECTORIZE void kda_recurrent(const KdaArgs& args, std::vector<float>& scratch) {
   const int64_t dim = args.dim;
   scratch.resize(static_cast<size_t>(dim));
   float* alpha = scratch.data();

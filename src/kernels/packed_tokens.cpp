@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/vectorize.h"
 #include "kernels/code_tiles_impl.h"
 #include "tensor/bf16.h"
 
@@ -92,7 +93,7 @@ void PackedTokens::reset(TileMode mode, int64_t tokens, int64_t cols) {
   sums_.resize(fixed ? rows * kPackedSums : 0);
 }
 
-void PackedTokens::pack_group(int64_t group, const float* block, int64_t stride) {
+TREFOIL_VECTORIZE void PackedTokens::pack_group(int64_t group, const float* block, int64_t stride) {
   TREFOIL_CHECK(group >= 0 && group < groups_);
   const int64_t count = std::min(kTileCols, cols_ - group * kTileCols);
   for (int64_t t = 0; t < tokens_; ++t) {

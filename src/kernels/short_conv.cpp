@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
+#include "base/vectorize.h"
 #include "kernels/elementary.h"
 
 namespace trefoil {
 
-void short_conv(std::span<const float* const> taps, std::span<const float> weight, Rounding rounding,
+TREFOIL_VECTORIZE void short_conv(std::span<const float* const> taps, std::span<const float> weight, Rounding rounding,
                 std::span<float> out) noexcept {
   const size_t channels = out.size();
   std::fill(out.begin(), out.end(), 0.0f);

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "base/vectorize.h"
 #include "kernels/elementary.h"
 #include "kernels/lanes.h"
 
 namespace trefoil {
 
-void softmax(std::span<float> row, Rounding rounding) noexcept {
+TREFOIL_VECTORIZE void softmax(std::span<float> row, Rounding rounding) noexcept {
   const float largest = *std::max_element(row.begin(), row.end());
   for (float& value : row) value = exp_f32(value - largest);
   const float* p = row.data();

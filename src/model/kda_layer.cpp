@@ -107,8 +107,20 @@ std::vector<float> KdaLayer::forward(const Runtime& runtime, KdaForm form, std::
   act.decay = apply_linear(runtime, *f_b_proj_, apply_linear(runtime, *f_a_proj_, h, tokens), tokens);
   act.beta = apply_linear(runtime, *b_proj_, h, tokens);
   act.gate = apply_linear(runtime, *g_proj_, h, tokens);
+  {
+    const ProfileScope scope(runtime.profile, ForwardPart::kKdaCore);
+    run_heads(runtime, form, sequences, states, act);
+  }
+  return apply_linear(runtime, *o_proj_, act.out, tokens);
+}
+
+void KdaLayer::run_heads(const Runtime& runtime, KdaForm form, std::span<const SequenceRows> sequences,
+                         std::span<LayerState* const> states, Activations& act) const {
+  if (runtime.profile != nullptr) {
+    runtime.profile->add_bytes(sequences.size() * 2 * sizeof(float) * block_size(channels_, head_dim_));  // read, written
+  }
   for (float& value : act.beta) value = sigmoid_f32(value);
-  for (std::vector<float>* made : {&act.q, &act.k, &act.v, &act.out}) made->resize(block_size(tokens, channels_));
+  for (std::vector<float>* made : {&act.q, &act.k, &act.v, &act.out}) made->resize(act.raw_q.size());
 
   const int64_t items = static_cast<int64_t>(sequences.size()) * num_heads_;
   runtime.pool->parallel_for(items, [&](int64_t item) {
@@ -120,7 +132,6 @@ std::vector<float> KdaLayer::forward(const Runtime& runtime, KdaForm form, std::
     advance_history(sequences[i], act.raw_k, states[i]->conv_k);
     advance_history(sequences[i], act.raw_v, states[i]->conv_v);
   }
-  return apply_linear(runtime, *o_proj_, act.out, tokens);
 }
 
 // Everything between the projections, for one head of one sequence.

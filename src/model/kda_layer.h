@@ -28,6 +28,8 @@ class KdaLayer {
 
  private:
   struct Activations;
+  void run_heads(const Runtime& runtime, KdaForm form, std::span<const SequenceRows> sequences,
+                 std::span<LayerState* const> states, Activations& act) const;
   void run_head(const Runtime& runtime, KdaForm form, const SequenceRows& rows, LayerState& state, int64_t head,
                 Activations& act) const;
   void convolve(const Runtime& runtime, const SequenceRows& rows, int64_t head, const std::vector<float>& history,

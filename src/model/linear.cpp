@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "kernels/code_tiles.h"
 #include "kernels/matmul.h"
 #include "kernels/row_matmul.h"
 
@@ -31,6 +32,21 @@ static int64_t rows_per_stream(int64_t out_features, int64_t in_features, int nu
   constexpr int64_t kStreamWeights = int64_t{1} << 18;
   const int64_t by_length = std::max<int64_t>(1, kStreamWeights / std::max<int64_t>(1, in_features));
   return round_up(std::max<int64_t>(1, std::min(by_length, ceil_div(out_features, num_threads))), 2);
+}
+
+uint64_t bytes_of(const LinearWeight& weight) {
+  const DirectForm form = weight.direct();
+  const int64_t rows = weight.out_features(), k = weight.in_features();
+  switch (form.kind) {
+    case DirectForm::Kind::kTiles:
+      return static_cast<uint64_t>(tiles_bytes(form.tile_format, rows, k));
+    case DirectForm::Kind::kRows:
+      return static_cast<uint64_t>(form.rows.format == RowFormat::kBf16 ? 2 * rows * k
+                                                                        : rows * (k + 2 * form.rows.groups()));
+    case DirectForm::Kind::kNone:
+      break;
+  }
+  return static_cast<uint64_t>(2 * rows * k);
 }
 
 std::optional<TileMode> Runtime::tile_mode() const {
@@ -110,6 +126,7 @@ void apply_linear(const Runtime& runtime, const LinearWeight& weight, std::span<
   TREFOIL_CHECK(x.size() == block_size(tokens, in_features));
   TREFOIL_CHECK(y.size() == block_size(tokens, out_features));
   const Product product{weight, weight.direct(), x, tokens, y};
+  if (runtime.profile != nullptr) runtime.profile->add_bytes(bytes_of(weight));
   const bool as_it_is = product.form.kind == DirectForm::Kind::kRows && tokens <= kRowTokens;
   const int64_t grain = as_it_is ? rows_per_stream(out_features, in_features, runtime.pool->num_threads())
                                  : rows_per_task(out_features, in_features, runtime.pool->num_threads());

@@ -14,6 +14,7 @@
 #include "kernels/packed_tokens_impl.h"
 #include "kernels/rounding.h"
 #include "model/model.h"
+#include "model/profile.h"
 #include "model/weights.h"
 
 namespace trefoil {
@@ -23,6 +24,7 @@ struct Runtime {
   Rounding rounding = Rounding::kNone;
   ThreadPool* pool = nullptr;
   KernelMode kernels = KernelMode::kReference;
+  Profile* profile = nullptr;  // may be null
 
   // The mode of products with tiles; nothing when they are decoded: by wish, or because activations are not bf16.
   std::optional<TileMode> tile_mode() const;
@@ -37,6 +39,9 @@ void apply_linear(const Runtime& runtime, const LinearWeight& weight, std::span<
                   std::span<float> y);
 std::vector<float> apply_linear(const Runtime& runtime, const LinearWeight& weight, std::span<const float> x,
                                 int64_t tokens);
+
+// Bytes a product with the weight reads; of one that must be decoded, as if it were bf16.
+uint64_t bytes_of(const LinearWeight& weight);
 
 // How many rows of a matrix with `in_features` columns one task should decode at a time (a multiple of 4).
 int64_t rows_per_task(int64_t out_features, int64_t in_features, int num_threads);

@@ -79,6 +79,22 @@ std::vector<float> MlaLayer::forward(const Runtime& runtime, MlaForm form, std::
   }
 
   std::vector<float> out(block_size(tokens, num_heads_ * value_dim_));
+  attend(runtime, form, q, sequences, states, out);
+
+  const std::vector<float> gate = apply_linear(runtime, *g_proj_, h, tokens);
+  multiply_sigmoid(out, gate, runtime.rounding, out);
+  return apply_linear(runtime, *o_proj_, out, tokens);
+}
+
+void MlaLayer::attend(const Runtime& runtime, MlaForm form, std::span<const float> q,
+                      std::span<const SequenceRows> sequences, std::span<LayerState* const> states,
+                      std::span<float> out) const {
+  const ProfileScope scope(runtime.profile, ForwardPart::kMlaCore);
+  const int64_t cache_width = kv_lora_rank_ + rope_dim_;
+  if (runtime.profile != nullptr) {
+    runtime.profile->add_bytes(bytes_of(*kv_b_proj_));
+    for (const LayerState* state : states) runtime.profile->add_bytes(state->kv.size() * sizeof(float));
+  }
   const int64_t items = static_cast<int64_t>(sequences.size()) * num_heads_;
   runtime.pool->parallel_for(items, [&](int64_t item) {
     const SequenceRows& rows = sequences[static_cast<size_t>(item / num_heads_)];
@@ -93,10 +109,6 @@ std::vector<float> MlaLayer::forward(const Runtime& runtime, MlaForm form, std::
     form == MlaForm::kExpanded ? attend_expanded(runtime, head) : attend_absorbed(runtime, head);
   });
   round_in_place(out, runtime.rounding);
-
-  const std::vector<float> gate = apply_linear(runtime, *g_proj_, h, tokens);
-  multiply_sigmoid(out, gate, runtime.rounding, out);
-  return apply_linear(runtime, *o_proj_, out, tokens);
 }
 
 void MlaLayer::attend_expanded(const Runtime& runtime, const Head& head) const {

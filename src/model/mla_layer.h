@@ -39,6 +39,8 @@ class MlaLayer {
 
  private:
   struct Head;
+  void attend(const Runtime& runtime, MlaForm form, std::span<const float> q, std::span<const SequenceRows> sequences,
+              std::span<LayerState* const> states, std::span<float> out) const;
   void attend_expanded(const Runtime& runtime, const Head& head) const;
   void attend_absorbed(const Runtime& runtime, const Head& head) const;
 

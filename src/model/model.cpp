@@ -79,6 +79,10 @@ const ForwardOptions& Model::options() const {
   return impl_->options;
 }
 
+void Model::set_profile(Profile* profile) {
+  impl_->runtime.profile = profile;
+}
+
 SequenceState Model::new_sequence() const {
   SequenceState state;
   for (const DecoderLayer& layer : impl_->layers) {
@@ -117,9 +121,13 @@ void Model::attention(int64_t layer, ResidualStream& stream, std::span<const Seq
     states.push_back(&rows.state->layers[static_cast<size_t>(layer)]);
   }
 
-  std::vector<float> h =
-      stream.stack.empty() ? stream.prefix : weights.attention_mix.mix(runtime, stream, 0, stream.tokens);
-  impl_->norm_rows(h, weights.input_norm);
+  std::vector<float> h;
+  {
+    const ProfileScope scope(runtime.profile, ForwardPart::kAttnRes);
+    h = stream.stack.empty() ? stream.prefix : weights.attention_mix.mix(runtime, stream, 0, stream.tokens);
+    impl_->norm_rows(h, weights.input_norm);
+  }
+  const ProfileScope scope(runtime.profile, ForwardPart::kAttnProjections);
   std::vector<float> out = weights.kda
                                ? weights.kda->forward(runtime, impl_->options.kda, h, stream.tokens, sequences, states)
                                : weights.mla->forward(runtime, impl_->options.mla, h, stream.tokens, sequences, states);
@@ -137,6 +145,7 @@ void Model::attention(int64_t layer, ResidualStream& stream, std::span<const Seq
 
 std::vector<float> Model::ffn_input(int64_t layer, const ResidualStream& stream) const {
   impl_->check_stream(stream);
+  const ProfileScope scope(impl_->runtime.profile, ForwardPart::kAttnRes);
   const DecoderLayer& weights = impl_->layer(layer);
   std::vector<float> h = weights.mlp_mix.mix(impl_->runtime, stream, 0, stream.tokens);
   impl_->norm_rows(h, weights.post_attention_norm);
@@ -151,18 +160,22 @@ void Model::add_ffn(int64_t layer, ResidualStream& stream, std::span<const float
 
 std::vector<float> Model::dense_ffn(int64_t layer, std::span<const float> h, int64_t tokens) const {
   TREFOIL_CHECK(impl_->layer(layer).dense != nullptr);
+  const ProfileScope scope(impl_->runtime.profile, ForwardPart::kDenseMlp);
   return impl_->layer(layer).dense->forward(impl_->runtime, h, tokens);
 }
 
 Routing Model::route(int64_t layer, std::span<const float> h, int64_t tokens) const {
+  const ProfileScope scope(impl_->runtime.profile, ForwardPart::kRouter);
   return impl_->moe(layer).route(impl_->runtime, h, tokens);
 }
 
 std::vector<float> Model::latent(int64_t layer, std::span<const float> h, int64_t tokens) const {
+  const ProfileScope scope(impl_->runtime.profile, ForwardPart::kLatent);
   return impl_->moe(layer).latent(impl_->runtime, h, tokens);
 }
 
 std::vector<float> Model::expert_sum(int64_t layer, std::span<const float> z, const Routing& routing) const {
+  const ProfileScope scope(impl_->runtime.profile, ForwardPart::kExperts);
   return impl_->moe(layer).expert_sum(impl_->runtime, z, routing);
 }
 
@@ -173,6 +186,7 @@ std::vector<float> Model::expert_sum(int64_t layer, std::span<const float> z, co
 
 std::vector<float> Model::moe_finish(int64_t layer, std::span<const float> h, std::span<const float> expert_sum,
                                      int64_t tokens) const {
+  const ProfileScope scope(impl_->runtime.profile, ForwardPart::kLatent);
   return impl_->moe(layer).finish(impl_->runtime, h, expert_sum, tokens);
 }
 
@@ -180,6 +194,7 @@ std::vector<float> Model::Impl::logits(const ResidualStream& stream, int64_t beg
                                        int64_t first_position) const {
   check_stream(stream);
   TREFOIL_CHECK(begin >= 0 && count >= 0 && begin + count <= stream.tokens);
+  const ProfileScope scope(runtime.profile, ForwardPart::kLmHead);
   std::vector<float> x = output_mix.mix(runtime, stream, begin, count);
   norm_rows(x, final_norm);
   std::vector<float> out = apply_linear(runtime, *lm_head, x, count);

@@ -77,6 +77,8 @@ struct LayerTap {
   Routing routing;                        // MoE layers
 };
 
+struct Profile;
+
 class Model {
  public:
   // Checks the config against the shapes of the weights. Keeps references to `pool`, which must outlive the model.
@@ -87,6 +89,9 @@ class Model {
   const ModelConfig& config() const;
   const ForwardOptions& options() const;
   SequenceState new_sequence() const;
+
+  // From here on the parts of every forward pass are timed into `profile`, which may be null; not while one runs.
+  void set_profile(Profile* profile);
 
   // --- the whole model ---
   // Runs `ids` (0 <= id < vocab_size, else Error) after what `state` has seen; returns logits [ids.size(), vocab_size],

@@ -133,7 +133,7 @@ Moe::Moe(const ModelConfig& config, const WeightLoader& weights)
 Routing Moe::route(const Runtime& runtime, std::span<const float> h, int64_t tokens) const {
   // A product of f32 values that is not rounded, whatever the numerics.
   const std::vector<float> logits =
-      apply_linear({.rounding = Rounding::kNone, .pool = runtime.pool}, *gate_, h, tokens);
+      apply_linear({.rounding = Rounding::kNone, .pool = runtime.pool, .profile = runtime.profile}, *gate_, h, tokens);
   const int64_t num_experts = static_cast<int64_t>(experts_.size());
   Routing routing{.tokens = tokens, .top_k = top_k_, .expert = {}, .weight = {}};
   routing.expert.resize(block_size(tokens, top_k_));
@@ -246,6 +246,7 @@ std::vector<float> Moe::finish(const Runtime& runtime, std::span<const float> h,
              row_of(std::span(normed), t, latent_size_));
   }
   std::vector<float> out = apply_linear(runtime, *up_proj_, normed, tokens);
+  const ProfileScope scope(runtime.profile, ForwardPart::kSharedExperts);
   add(out, shared_experts_.forward(runtime, h, tokens), runtime.rounding, out);
   return out;
 }

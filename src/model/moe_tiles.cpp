@@ -40,6 +40,12 @@ bool all_in_tiles(std::span<const ExpertLinears> experts, std::span<const Expert
 void Moe::run_tiles(const Runtime& runtime, TileMode mode, std::span<const ExpertLinears> experts,
                     const ExpertBatch& batch, const PackedTokens& z, const Routing& routing,
                     std::span<float> sum) const {
+  if (runtime.profile != nullptr) {
+    for (const ExpertGroup& group : batch.groups) {
+      const ExpertLinears& expert = experts[static_cast<size_t>(group.expert)];
+      runtime.profile->add_bytes(bytes_of(*expert.w1) + bytes_of(*expert.w2) + bytes_of(*expert.w3));
+    }
+  }
   const int64_t num_groups = static_cast<int64_t>(batch.groups.size());
   std::vector<PackedTokens> inputs(z.tokens() > 1 ? batch.groups.size() : 0), hidden(batch.groups.size());
   runtime.pool->parallel_for(num_groups, [&](int64_t i) {

@@ -8,13 +8,9 @@
 #include "base/parallel.h"
 #include "model/checkpoint_weights.h"
 #include "model/weights.h"
+#include "trefoil/numerics.h"
 
 namespace trefoil {
-
-enum class TrunkForm {
-  kBf16,  // as stored
-  kInt8,  // kernels/row_matmul.h: one scale for 64 columns
-};
 
 // What became of the weights.
 struct ResidentReport {
