@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "tensor/bf16.h"
 #include "tensor/mxfp4.h"
 
@@ -85,7 +86,7 @@ void write_scale(const CodeRows& rows, int64_t row, int64_t group, std::byte* sc
   std::memcpy(scales + 2 * lane, rows.scale + 2 * at, 2);
 }
 
-void pack_row_of_tile(const CodeRows& rows, int64_t row, int64_t group, int64_t lane, std::byte* tile) {
+void write_planes_of_row(const CodeRows& rows, int64_t row, int64_t group, int64_t lane, std::byte* tile) {
   const int64_t planes = plane_bytes(rows.format);
   for (int64_t c = 0; c < 2; ++c) {
     const int64_t first = group * kTileCols + c * kHalfCols;
@@ -97,7 +98,21 @@ void pack_row_of_tile(const CodeRows& rows, int64_t row, int64_t group, int64_t 
     }
     write_planes(rows.format, codes, tile + (2 * c + lane / 16) * planes + lane % 16 * 4);
   }
-  if (row >= 0) write_scale(rows, row, group, tile + 4 * planes, lane);
+}
+
+// Groups whose planes a vector version wrote.
+int64_t pack_whole_rows([[maybe_unused]] const CodeRows& rows, [[maybe_unused]] int64_t block,
+                        [[maybe_unused]] std::byte* tiles) {
+#if defined(__x86_64__)
+  if (active_isa() < Isa::kAvx512 || reinterpret_cast<uintptr_t>(tiles) % 64 != 0) return 0;
+  if (rows.format == TileFormat::kInt3 && rows.layout == PackedLayout::kPadded) return 0;
+  const int64_t unit = packed_groups_unit(rows.format);
+  const int64_t groups = rows.cols / kTileCols / unit * unit;
+  pack_planes_avx512(rows.format, rows.codes + block * kTileRows * rows.codes_stride, rows.codes_stride, groups, tiles);
+  return groups;
+#else
+  return 0;
+#endif
 }
 
 }  // namespace
@@ -126,12 +141,16 @@ bool tileable(TileFormat format, int64_t cols, int64_t group_size) {
 void pack_tiles(const CodeRows& rows, int64_t num_rows, int64_t block, std::span<std::byte> out) noexcept {
   const int64_t groups = ceil_div(rows.cols, kTileCols);
   TREFOIL_CHECK(static_cast<int64_t>(out.size()) == groups * tile_bytes(rows.format));
+  const bool whole = (block + 1) * kTileRows <= num_rows;
+  const int64_t written = whole ? pack_whole_rows(rows, block, out.data()) : 0;
   for (int64_t group = 0; group < groups; ++group) {
     std::byte* tile = out.data() + group * tile_bytes(rows.format);
-    std::memset(tile + 4 * plane_bytes(rows.format), 0, kTileScaleBytes);
+    std::byte* scales = tile + 4 * plane_bytes(rows.format);
+    std::memset(scales, 0, kTileScaleBytes);
     for (int64_t lane = 0; lane < kTileRows; ++lane) {
       const int64_t row = block * kTileRows + lane;
-      pack_row_of_tile(rows, row < num_rows ? row : -1, group, lane, tile);
+      if (group >= written) write_planes_of_row(rows, row < num_rows ? row : -1, group, lane, tile);
+      if (row < num_rows) write_scale(rows, row, group, scales, lane);
     }
   }
 }
