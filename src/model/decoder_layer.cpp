@@ -35,7 +35,7 @@ const WeightLoader& checked(const ModelConfig& config, const WeightLoader& weigh
 
 }  // namespace
 
-DecoderLayer::DecoderLayer(const ModelConfig& config, const WeightSource& source, int64_t layer)
+DecoderLayer::DecoderLayer(const ModelConfig& config, const WeightSource& source, int64_t layer, ExpertStore* store)
     : attention_mix(config, checked(config, loader_of(source, layer), layer), "self_attention_res"),
       mlp_mix(config, loader_of(source, layer), "mlp_res") {
   const WeightLoader weights = loader_of(source, layer);
@@ -48,7 +48,7 @@ DecoderLayer::DecoderLayer(const ModelConfig& config, const WeightSource& source
     mla = std::make_unique<MlaLayer>(config, weights.sub("self_attn"));
   }
   if (config.is_moe(layer)) {
-    moe = std::make_unique<Moe>(config, weights.sub("block_sparse_moe"));
+    moe = std::make_unique<Moe>(config, weights.sub("block_sparse_moe"), layer, store);
   } else {
     dense = std::make_unique<Mlp>(config, weights.sub("mlp"), Dim{config.intermediate_size, "intermediate_size"});
   }

@@ -39,6 +39,7 @@ uint64_t bytes_of(const LinearWeight& weight) {
   const int64_t rows = weight.out_features(), k = weight.in_features();
   switch (form.kind) {
     case DirectForm::Kind::kTiles:
+    case DirectForm::Kind::kCodes:
       return static_cast<uint64_t>(tiles_bytes(form.tile_format, rows, k));
     case DirectForm::Kind::kRows:
       return static_cast<uint64_t>(form.rows.format == RowFormat::kBf16 ? 2 * rows * k

@@ -15,6 +15,7 @@ struct Model::Impl {
   ModelConfig config;
   ForwardOptions options;
   std::shared_ptr<const WeightSource> weights;
+  std::shared_ptr<ExpertStore> experts;  // may be null
   Runtime runtime;
   std::unique_ptr<LinearWeight> embed_tokens, lm_head;
   std::vector<DecoderLayer> layers;
@@ -22,7 +23,7 @@ struct Model::Impl {
   std::vector<float> final_norm;
 
   Impl(const ModelConfig& model_config, std::shared_ptr<const WeightSource> source,
-       const ForwardOptions& forward_options, ThreadPool& pool);
+       const ForwardOptions& forward_options, ThreadPool& pool, std::shared_ptr<ExpertStore> store);
 
   const DecoderLayer& layer(int64_t index) const {
     TREFOIL_CHECK(index >= 0 && index < config.num_hidden_layers);
@@ -44,6 +45,11 @@ struct Model::Impl {
     TREFOIL_CHECK(stream.prefix.size() == block_size(stream.tokens, stream.hidden));
   }
   std::vector<float> logits(const ResidualStream& stream, int64_t begin, int64_t count, int64_t first_position) const;
+  std::vector<float> ffn(const Model& model, int64_t index, std::span<const float> h, int64_t tokens,
+                         LayerTap* tap) const;
+  void expect_experts(const Model& model, int64_t index, const ResidualStream& stream) const;
+  ResidualStream run_layers(const Model& model, std::span<const int32_t> ids, std::span<const SequenceRows> rows,
+                            std::vector<LayerTap>* taps) const;
   const Moe& moe(int64_t index) const {
     TREFOIL_CHECK(layer(index).moe != nullptr);
     return *layer(index).moe;
@@ -51,10 +57,12 @@ struct Model::Impl {
 };
 
 Model::Impl::Impl(const ModelConfig& model_config, std::shared_ptr<const WeightSource> source,
-                  const ForwardOptions& forward_options, ThreadPool& pool)
+                  const ForwardOptions& forward_options, ThreadPool& pool,
+                   std::shared_ptr<ExpertStore> store)
     : config(model_config),
       options(forward_options),
       weights(std::move(source)),
+      experts(std::move(store)),
       runtime{rounding_of(forward_options.numerics), &pool, forward_options.kernels},
       output_mix(config, WeightLoader(*weights, "model."), "output_attn_res") {
   const Dim hidden{config.hidden_size, "hidden_size"};
@@ -63,12 +71,12 @@ Model::Impl::Impl(const ModelConfig& model_config, std::shared_ptr<const WeightS
   lm_head = WeightLoader(*weights, "").linear("lm_head", vocab, hidden);
   final_norm = WeightLoader(*weights, "model.").weight_vector("norm", hidden);
   layers.reserve(static_cast<size_t>(config.num_hidden_layers));
-  for (int64_t l = 0; l < config.num_hidden_layers; ++l) layers.emplace_back(config, *weights, l);
+  for (int64_t l = 0; l < config.num_hidden_layers; ++l) layers.emplace_back(config, *weights, l, experts.get());
 }
 
 Model::Model(const ModelConfig& config, std::shared_ptr<const WeightSource> weights, const ForwardOptions& options,
-             ThreadPool& pool)
-    : impl_(std::make_unique<Impl>(config, std::move(weights), options, pool)) {}
+             ThreadPool& pool, std::shared_ptr<ExpertStore> experts)
+    : impl_(std::make_unique<Impl>(config, std::move(weights), options, pool, std::move(experts))) {}
 
 Model::~Model() = default;
 
@@ -213,46 +221,99 @@ std::vector<float> Model::logits(const ResidualStream& stream, int64_t begin, in
   return impl_->logits(stream, begin, count, 0);
 }
 
-std::vector<float> Model::forward(std::span<const int32_t> ids, SequenceState& state, bool last_only,
-                                  std::vector<LayerTap>* taps) const {
-  const ModelConfig& config = impl_->config;
-  const int64_t tokens = static_cast<int64_t>(ids.size());
-  if (tokens == 0) return {};
-  if (state.position + tokens > config.max_position_embeddings) {
-    fail(ErrorCode::kInvalidArgument, "{} tokens after {} exceed max_position_embeddings {}", tokens, state.position,
-         config.max_position_embeddings);
+// One layer's FFN over the whole block. With a store the experts' reads begin as soon as they are known, and what does not
+// need them is computed meanwhile.
+std::vector<float> Model::Impl::ffn(const Model& model, int64_t index, std::span<const float> h, int64_t tokens,
+                                    LayerTap* tap) const {
+  if (!config.is_moe(index)) return model.dense_ffn(index, h, tokens);
+  Routing routing = model.route(index, h, tokens);
+  ExpertReads reads = moe(index).begin_reads(routing);
+  std::vector<float> z = model.latent(index, h, tokens);
+  const std::vector<float> shared = moe(index).shared(runtime, h, tokens);
+  std::vector<float> sum;
+  {
+    const ProfileScope scope(runtime.profile, ForwardPart::kExperts);
+    sum = moe(index).expert_sum(runtime, z, routing, reads.batch != nullptr ? &reads : nullptr);
   }
-  ResidualStream stream = embed(ids);
-  const SequenceRows rows{&state, 0, tokens};
-  if (taps != nullptr) taps->assign(impl_->layers.size(), LayerTap());
+  const ProfileScope scope(runtime.profile, ForwardPart::kLatent);
+  std::vector<float> out = moe(index).finish(runtime, sum, tokens, shared);
+  if (tap != nullptr) {
+    tap->routing = std::move(routing);
+    tap->latent = std::move(z);
+    tap->expert_sum = std::move(sum);
+  }
+  return out;
+}
+
+// The next layer's router on what the stream holds before that layer's attention: most of its choices already stand, and
+// their reads run while the attention computes.
+void Model::Impl::expect_experts(const Model& model, int64_t index, const ResidualStream& stream) const {
+  constexpr int64_t kFewTokens = 8;  // more of them use so many experts that a guess would flood the drive
+  if (experts == nullptr || !options.lookahead || stream.tokens > kFewTokens || stream.stack.empty()) return;
+  if (index >= config.num_hidden_layers || !config.is_moe(index)) return;
+  moe(index).expect(model.route(index, model.ffn_input(index, stream), stream.tokens));
+}
+
+ResidualStream Model::Impl::run_layers(const Model& model, std::span<const int32_t> ids,
+                                       std::span<const SequenceRows> rows, std::vector<LayerTap>* taps) const {
+  for (const SequenceRows& sequence : rows) {
+    if (sequence.state->position + sequence.count > config.max_position_embeddings) {
+      fail(ErrorCode::kInvalidArgument, "{} tokens after {} exceed max_position_embeddings {}", sequence.count,
+           sequence.state->position, config.max_position_embeddings);
+    }
+  }
+  ResidualStream stream = model.embed(ids);
+  if (taps != nullptr) taps->assign(layers.size(), LayerTap());
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     LayerTap* tap = taps != nullptr ? &(*taps)[static_cast<size_t>(layer)] : nullptr;
-    attention(layer, stream, {&rows, 1}, tap);
-    std::vector<float> h = ffn_input(layer, stream);
-    std::vector<float> out;
-    if (config.is_moe(layer)) {
-      Routing routing = route(layer, h, tokens);
-      std::vector<float> z = latent(layer, h, tokens);
-      std::vector<float> sum = expert_sum(layer, z, routing);
-      out = moe_finish(layer, h, sum, tokens);
-      if (tap != nullptr) {
-        tap->routing = std::move(routing);
-        tap->latent = std::move(z);
-        tap->expert_sum = std::move(sum);
-      }
-    } else {
-      out = dense_ffn(layer, h, tokens);
-    }
-    add_ffn(layer, stream, out);
+    model.attention(layer, stream, rows, tap);
+    std::vector<float> h = model.ffn_input(layer, stream);
+    std::vector<float> out = ffn(model, layer, h, stream.tokens, tap);
+    model.add_ffn(layer, stream, out);
+    expect_experts(model, layer + 1, stream);
     if (tap != nullptr) {
       tap->mlp_in = std::move(h);
       tap->mlp_out = std::move(out);
       tap->prefix = stream.prefix;
     }
   }
+  return stream;
+}
+
+std::vector<float> Model::forward(std::span<const int32_t> ids, SequenceState& state, bool last_only,
+                                  std::vector<LayerTap>* taps) const {
+  const int64_t tokens = static_cast<int64_t>(ids.size());
+  if (tokens == 0) return {};
+  const SequenceRows rows{&state, 0, tokens};
+  const ResidualStream stream = impl_->run_layers(*this, ids, {&rows, 1}, taps);
   const int64_t first = last_only ? tokens - 1 : 0;
   std::vector<float> result = impl_->logits(stream, first, tokens - first, state.position);
   state.position += tokens;
+  return result;
+}
+
+std::vector<float> Model::forward(std::span<const SequenceTokens> sequences) const {
+  std::vector<int32_t> ids;
+  std::vector<SequenceRows> rows;
+  for (const SequenceTokens& sequence : sequences) {
+    TREFOIL_CHECK(!sequence.ids.empty());
+    rows.push_back({sequence.state, static_cast<int64_t>(ids.size()), static_cast<int64_t>(sequence.ids.size())});
+    ids.insert(ids.end(), sequence.ids.begin(), sequence.ids.end());
+  }
+  const ResidualStream stream = impl_->run_layers(*this, ids, rows, nullptr);
+  ResidualStream last{.tokens = static_cast<int64_t>(rows.size()), .hidden = stream.hidden, .prefix = {}, .stack = {}};
+  const auto keep_last = [&](const std::vector<float>& block) {
+    std::vector<float> kept;
+    for (const SequenceRows& sequence : rows) {
+      const std::span<const float> row = row_of(std::span(block), sequence.begin + sequence.count - 1, stream.hidden);
+      kept.insert(kept.end(), row.begin(), row.end());
+    }
+    return kept;
+  };
+  last.prefix = keep_last(stream.prefix);
+  for (const std::vector<float>& block : stream.stack) last.stack.push_back(keep_last(block));
+  std::vector<float> result = impl_->logits(last, 0, last.tokens, 0);
+  for (const SequenceRows& sequence : rows) sequence.state->position += sequence.count;
   return result;
 }
 

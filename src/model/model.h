@@ -26,6 +26,7 @@ struct ForwardOptions {
   KdaForm kda = KdaForm::kRecurrent;  // kChunked applies to runs of more than one token
   MlaForm mla = MlaForm::kExpanded;
   KernelMode kernels = KernelMode::kReference;  // of weights in tiles (model/resident_weights.h), under kBf16 numerics
+  bool lookahead = true;  // with an ExpertStore: guess the next layer's experts before its attention runs
 };
 
 // What one sequence carries from token to token. docs/architecture.md, "State".
@@ -77,13 +78,21 @@ struct LayerTap {
   Routing routing;                        // MoE layers
 };
 
+// Tokens of one sequence in a step of several.
+struct SequenceTokens {
+  SequenceState* state = nullptr;
+  std::span<const int32_t> ids;  // not empty
+};
+
+class ExpertStore;
 struct Profile;
 
 class Model {
  public:
   // Checks the config against the shapes of the weights. Keeps references to `pool`, which must outlive the model.
+  // With `experts` the routed experts are read through it; `weights` is then not asked for them.
   Model(const ModelConfig& config, std::shared_ptr<const WeightSource> weights, const ForwardOptions& options,
-        ThreadPool& pool);
+        ThreadPool& pool, std::shared_ptr<ExpertStore> experts = nullptr);
   ~Model();
 
   const ModelConfig& config() const;
@@ -99,6 +108,10 @@ class Model {
   // an Error(kCorrupt), never a token.
   std::vector<float> forward(std::span<const int32_t> ids, SequenceState& state, bool last_only = false,
                              std::vector<LayerTap>* taps = nullptr) const;
+
+  // The same for several sequences at once, each a row range of one block: they share every read of a weight. Returns the
+  // logits after the last token of each, [sequences.size(), vocab_size]; bits are those of each sequence alone.
+  std::vector<float> forward(std::span<const SequenceTokens> sequences) const;
 
   // --- the pieces, for work that goes layer by layer over many sequences ---
   ResidualStream embed(std::span<const int32_t> ids) const;

@@ -13,6 +13,7 @@
 #include "kernels/code_tiles.h"
 #include "kernels/row_matmul.h"
 #include "model/linear.h"
+#include "model/tile_storage.h"
 #include "model/weight_shape.h"
 #include "tensor/bf16.h"
 #include "tensor/finite.h"
@@ -23,20 +24,6 @@ namespace {
 
 bool is_routed_expert(std::string_view module) {
   return module.find(".experts.") != std::string_view::npos;
-}
-
-std::optional<TileFormat> tile_format_of(const StoredLinear& stored) {
-  TileFormat format;
-  if (stored.format == LinearFormat::kMxfp4) {
-    format = TileFormat::kMxfp4;
-  } else if (stored.format == LinearFormat::kPackedInt && stored.scale->info.dtype == DType::kBF16 &&
-             (stored.num_bits == 3 || stored.num_bits == 4)) {
-    format = stored.num_bits == 3 ? TileFormat::kInt3 : TileFormat::kInt4;
-  } else {
-    return std::nullopt;
-  }
-  if (!tileable(format, stored.in_features, stored.group_size)) return std::nullopt;
-  return format;
 }
 
 class TileLinear : public LinearWeight {
@@ -58,7 +45,7 @@ class TileLinear : public LinearWeight {
   }
 
   DirectForm direct() const override {
-    return {.kind = DirectForm::Kind::kTiles, .rows = {}, .tile_format = format_, .tiles = tiles_};
+    return {.kind = DirectForm::Kind::kTiles, .rows = {}, .tile_format = format_, .tiles = tiles_, .codes = {}};
   }
 
  private:
@@ -73,7 +60,7 @@ class RowLinear : public LinearWeight {
   void decode_rows(int64_t row_begin, int64_t row_end, std::span<float> out) const override {
     row_decode(rows_.from(row_begin), row_end - row_begin, out.data());
   }
-  DirectForm direct() const override { return {.kind = DirectForm::Kind::kRows, .rows = rows_}; }
+  DirectForm direct() const override { return {.kind = DirectForm::Kind::kRows, .rows = rows_, .codes = {}}; }
 
  private:
   RowMatrix rows_;
@@ -142,14 +129,8 @@ std::unique_ptr<LinearWeight> ResidentWeights::State::load_tiles(const StoredLin
     checkpoint->read(*linear.packed, static_cast<uint64_t>(row * code_row), codes);
     checkpoint->read(*linear.scale, static_cast<uint64_t>(row * scale_row), scales);
     check_scales(linear, row, codes, scales, count);
-    pack_tiles({.codes = codes.data(),
-                .scale = scales.data(),
-                .codes_stride = code_row,
-                .cols = linear.in_features,
-                .group_size = linear.group_size,
-                .format = format,
-                .layout = linear.layout},
-               count, 0, tiles.subspan(static_cast<size_t>(block * block_bytes), static_cast<size_t>(block_bytes)));
+    pack_tiles(code_rows_of({.linear = &linear, .weight = {}, .packed = codes, .scale = scales}), count, 0,
+               tiles.subspan(static_cast<size_t>(block * block_bytes), static_cast<size_t>(block_bytes)));
   });
   report.tile_bytes += tiles.size();
   return std::make_unique<TileLinear>(rows, linear.in_features, format, tiles.data());

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/code_tiles_impl.h"
+#include "kernels/code_tiles.h"
 #include "kernels/row_matmul_impl.h"
 #include "tensor/tensor_view.h"
 
@@ -21,11 +21,15 @@ struct DirectForm {
     kNone,   // it must be decoded
     kRows,   // kernels/row_matmul.h: the bits of decoding and multiplying
     kTiles,  // kernels/tile_matmul.h: a kernel mode of its own
+    kCodes,  // rows as on disk, packed into tiles as they are multiplied: the results of kTiles
   };
   Kind kind = Kind::kNone;
   RowMatrix rows;
   TileFormat tile_format = TileFormat::kInt3;
   const std::byte* tiles = nullptr;  // 64-byte aligned
+  CodeRows codes;
+
+  bool has_codes() const { return kind == Kind::kTiles || kind == Kind::kCodes; }
 };
 
 // The weight of one Linear, [out_features, in_features]. Immutable and safe to use from several threads.
