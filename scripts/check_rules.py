@@ -23,12 +23,12 @@ ALLOWED = {
     "tokenizer": {"base", "tensor", "checkpoint"},
     "chat": {"base", "tensor", "checkpoint", "tokenizer"},
     "text": {"base", "tensor", "checkpoint", "tokenizer", "chat"},
-    "model": {"base", "tensor", "checkpoint", "stream", "kernels", "tokenizer"},
+    "model": {"base", "tensor", "checkpoint", "plan", "stream", "kernels", "tokenizer"},
     "quantize": {"base", "tensor", "checkpoint", "plan", "kernels", "tokenizer", "chat", "text", "model"},
     "eval": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "chat", "text", "model"},
     # Writes with checkpoint alone; its tests run what it wrote.
     "synthetic": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "model"},
-    "bench": {"base", "tensor", "checkpoint", "stream", "kernels", "tokenizer", "model"},
+    "bench": {"base", "tensor", "checkpoint", "plan", "stream", "kernels", "tokenizer", "model"},
     # Its module sees one header of C types, and the MPI's.
     "mpi": {"base"},
     "cli": set(),

@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "trefoil/numerics.h"
+#include "trefoil/engine.h"
 #include "trefoil/progress.h"
 
 namespace trefoil {
@@ -40,31 +41,35 @@ std::vector<BenchRow> bench_kernels(const BenchKernelsOptions& options, Progress
 // Decode or prefill of a whole model, by component.
 struct BenchModelOptions {
   std::filesystem::path model;
-  int threads = 0;  // 0: as many as this process may use
-  KernelMode kernels = KernelMode::kExact;
-  TrunkForm trunk = TrunkForm::kBf16;
-  int64_t prompt_tokens = 64;  // run at once, timed as prefill
-  int64_t new_tokens = 16;     // one after another, timed as decode
+  EngineOptions engine;        // engine.sequences are decoded together
+  int64_t prompt_tokens = 64;  // of each sequence, run at once, timed as prefill
+  int64_t new_tokens = 16;     // steps, one after another, timed as decode
   uint64_t seed = 1;           // of the token ids
 };
 
 struct BenchComponent {
   std::string name;
-  double seconds = 0;  // of one decoded token
-  uint64_t bytes = 0;  // of weights and state that a token must read
+  double seconds = 0;  // of one step
+  uint64_t bytes = 0;  // of weights and state that a step must read
 };
 
 struct BenchModelResult {
   double load_seconds = 0;
   double prefill_tokens_per_s = 0;
-  double decode_tokens_per_s = 0;        // median over the tokens
+  double decode_tokens_per_s = 0;        // of all sequences together, median over the steps
   double read_bytes_per_s = 0;           // this machine's, measured before and after every token, median
   double floor_seconds = 0;              // bytes of a token over that rate
   double floor_ratio = 0;                // floor over the time of a token: median of the tokens' ratios
   double ratio_low = 0, ratio_high = 0;  // quartiles
   double int8_relative_error = 0;        // what an int8 trunk changed, rms relative to the weights
-  uint64_t resident_bytes = 0;
+  MemoryPlan plan;
+  uint64_t peak_bytes = 0;  // resident at most (VmHWM), the probe's memory left out
   std::vector<BenchComponent> components;
+  // With experts on the drive, of the decoded steps alone:
+  std::optional<StreamReport> stream;
+  double tokens = 0;        // decoded, all sequences
+  double sequences = 0;     // in a step
+  int64_t num_experts = 0;  // on the drive, of all layers
 };
 
 // Loads the model into memory and runs random token ids.

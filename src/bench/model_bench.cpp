@@ -11,9 +11,9 @@
 #include "base/stopwatch.h"
 #include "bench/ceilings.h"
 #include "bench/paired.h"
-#include "model/model.h"
+#include "model/engine.h"
 #include "model/profile.h"
-#include "model/resident_weights.h"
+#include "plan/machine.h"
 
 namespace trefoil {
 namespace {
@@ -47,6 +47,45 @@ std::vector<int32_t> random_ids(const ModelConfig& config, int64_t count, uint64
   return ids;
 }
 
+uint64_t total_bytes(const Profile& profile) {
+  uint64_t bytes = 0;
+  for (const Profile::Entry& entry : profile.entries) bytes += entry.bytes;
+  return bytes;
+}
+
+std::optional<StreamReport> difference(std::optional<StreamReport> after, const std::optional<StreamReport>& before) {
+  if (!after) return after;
+  after->hits -= before->hits;
+  after->late_hits -= before->late_hits;
+  after->misses -= before->misses;
+  after->bytes_read -= before->bytes_read;
+  after->bytes_used -= before->bytes_used;
+  after->bytes_hinted -= before->bytes_hinted;
+  after->wait_seconds -= before->wait_seconds;
+  after->read_seconds -= before->read_seconds;
+  return after;
+}
+
+std::string format_stream(const BenchModelResult& result, double step_seconds) {
+  const StreamReport& s = *result.stream;
+  const double experts = std::max<double>(1, static_cast<double>(s.hits + s.late_hits + s.misses));
+  const double steps = result.tokens / result.sequences;
+  std::string text = fmt::format("drive: {}\n", s.mode);
+  text += fmt::format(
+      "experts: {:.1f} % in memory before their step, {:.1f} % on their way, {:.1f} % not begun; {} of {} fit the cache\n",
+      100 * static_cast<double>(s.hits) / experts, 100 * static_cast<double>(s.late_hits) / experts,
+      100 * static_cast<double>(s.misses) / experts, result.plan.expert_slots, result.num_experts);
+  text += fmt::format("a token: {:.1f} MB read ({:.1f} MB of it used, {:.1f} MB hinted), at {:.2f} GB/s while reading\n",
+                      static_cast<double>(s.bytes_read) / result.tokens / 1e6,
+                      static_cast<double>(s.bytes_used) / result.tokens / 1e6,
+                      static_cast<double>(s.bytes_hinted) / result.tokens / 1e6,
+                      s.read_seconds > 0 ? static_cast<double>(s.bytes_read) / s.read_seconds / 1e9 : 0.0);
+  const double waiting = s.wait_seconds / steps;
+  text += fmt::format("a step waits {:.1f} ms of {:.1f} ms for the drive: the bottleneck is {}\n", 1e3 * waiting,
+                      1e3 * step_seconds, waiting > step_seconds / 2 ? "the drive" : "memory and arithmetic");
+  return text;
+}
+
 }  // namespace
 
 BenchModelResult bench_model(const BenchModelOptions& options, ProgressSink* progress) {
@@ -54,45 +93,53 @@ BenchModelResult bench_model(const BenchModelOptions& options, ProgressSink* pro
     fail(ErrorCode::kInvalidArgument, "bench model: {} prompt and {} new tokens, expected at least 1 of each",
          options.prompt_tokens, options.new_tokens);
   }
-  ThreadPool pool(options.threads > 0 ? options.threads : usable_cpus());
-  const ModelConfig config = load_model_config(options.model);
-  const auto checkpoint =
-      std::make_shared<const Checkpoint>(Checkpoint::open(options.model, Checkpoint::Access::kRead));
   BenchModelResult result;
   const Stopwatch load_time;
-  const auto weights =
-      std::make_shared<ResidentWeights>(checkpoint, ResidentWeights::Options{.trunk = options.trunk}, pool);
-  Model model(config, weights, {.kda = KdaForm::kChunked, .mla = MlaForm::kAbsorbed, .kernels = options.kernels}, pool);
+  EngineOptions engine_options = options.engine;
+  engine_options.prefill_chunk = options.prompt_tokens;
+  Engine engine(options.model, engine_options);
   result.load_seconds = load_time.seconds();
-  const ResidentReport report = weights->report();
-  result.resident_bytes = report.tile_bytes + report.row_bytes;
-  result.int8_relative_error = report.int8_relative_error;
+  result.plan = engine.plan();
+  result.int8_relative_error = engine.resident().int8_relative_error;
 
-  SequenceState state = model.new_sequence();
-  const std::vector<int32_t> prompt = random_ids(config, options.prompt_tokens, options.seed);
+  const size_t sequences = static_cast<size_t>(engine_options.sequences);
+  std::vector<SequenceState> states(sequences);
   const Stopwatch prefill_time;
-  model.forward(prompt, state, true);
-  result.prefill_tokens_per_s = static_cast<double>(options.prompt_tokens) / prefill_time.seconds();
+  for (size_t i = 0; i < sequences; ++i) {
+    states[i] = engine.model().new_sequence();
+    engine.model().forward(random_ids(engine.config(), options.prompt_tokens, options.seed + i), states[i], true);
+  }
+  result.prefill_tokens_per_s = static_cast<double>(options.prompt_tokens) * static_cast<double>(sequences) /
+                                prefill_time.seconds();
+  result.peak_bytes = peak_resident_bytes();
 
-  ReadProbe probe(pool);
+  ReadProbe probe(engine.pool());
   Profile profile;
-  model.set_profile(&profile);
+  engine.model().set_profile(&profile);
+  const std::optional<StreamReport> before = engine.stream_report();
+  const std::vector<int32_t> ids =
+      random_ids(engine.config(), options.new_tokens * engine_options.sequences, options.seed + 1000);
   std::vector<double> seconds, rates, floors, ratios;
-  for (const int32_t id : random_ids(config, options.new_tokens, options.seed + 1)) {
-    uint64_t before = 0;
-    for (const Profile::Entry& entry : profile.entries) before += entry.bytes;
+  for (int64_t step = 0; step < options.new_tokens; ++step) {
+    std::vector<SequenceTokens> tokens;
+    for (size_t i = 0; i < sequences; ++i) {
+      tokens.push_back({&states[i], std::span(ids).subspan(static_cast<size_t>(step) * sequences + i, 1)});
+    }
+    const uint64_t bytes_before = total_bytes(profile);
     const double first_rate = probe.rate();
     const Stopwatch time;
-    model.forward({&id, 1}, state, true);
+    engine.model().forward(tokens);
     seconds.push_back(time.seconds());
     rates.push_back((first_rate + probe.rate()) / 2);
-    uint64_t after = 0;
-    for (const Profile::Entry& entry : profile.entries) after += entry.bytes;
-    floors.push_back(static_cast<double>(after - before) / rates.back());
+    floors.push_back(static_cast<double>(total_bytes(profile) - bytes_before) / rates.back());
     ratios.push_back(floors.back() / seconds.back());
-    if (progress != nullptr) progress->update("decode", static_cast<int64_t>(seconds.size()), options.new_tokens);
+    if (progress != nullptr) progress->update("decode", step + 1, options.new_tokens);
   }
-  result.decode_tokens_per_s = 1 / quantile(seconds, 0.5);
+  result.tokens = static_cast<double>(options.new_tokens * engine_options.sequences);
+  result.sequences = static_cast<double>(sequences);
+  result.num_experts = engine.experts() != nullptr ? engine.experts()->layout().num_keys() : 0;
+  result.stream = difference(engine.stream_report(), before);
+  result.decode_tokens_per_s = static_cast<double>(sequences) / quantile(seconds, 0.5);
   result.read_bytes_per_s = quantile(rates, 0.5);
   result.floor_seconds = quantile(floors, 0.5);
   result.floor_ratio = quantile(ratios, 0.5);
@@ -115,16 +162,23 @@ BenchModelResult bench_model(const BenchModelOptions& options, ProgressSink* pro
 }
 
 std::string format_bench(const BenchModelResult& result) {
+  const MemoryPlan& plan = result.plan;
+  const auto gb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
   std::string text = fmt::format(
-      "loaded {:.2f} GB in {:.1f} s; prefill {:.2f} tokens/s; decode {:.3f} tokens/s\n"
-      "floor: {:.2f} GB a token at {:.1f} GB/s = {:.1f} ms; decode reaches {:.1f} % of it (quartiles {:.1f} - {:.1f} %)\n",
-      static_cast<double>(result.resident_bytes) / 1e9, result.load_seconds, result.prefill_tokens_per_s,
-      result.decode_tokens_per_s, result.floor_seconds * result.read_bytes_per_s / 1e9, result.read_bytes_per_s / 1e9,
-      1e3 * result.floor_seconds, 100 * result.floor_ratio, 100 * result.ratio_low, 100 * result.ratio_high);
+      "memory: planned {:.2f} GB (trunk {:.2f}, experts {:.2f}, states {:.2f}, scratch {:.2f}, program {:.2f}), peak {:.2f} "
+      "GB\nloaded in {:.1f} s; prefill {:.2f} tokens/s; decode {:.3f} tokens/s\n",
+      gb(plan.total_bytes()), gb(plan.trunk_bytes), gb(plan.expert_bytes), gb(plan.state_bytes), gb(plan.scratch_bytes),
+      gb(plan.program_bytes), gb(result.peak_bytes), result.load_seconds, result.prefill_tokens_per_s,
+      result.decode_tokens_per_s);
+  text += fmt::format(
+      "floor: {:.2f} GB a step at {:.1f} GB/s = {:.1f} ms; decode reaches {:.1f} % of it (quartiles {:.1f} - {:.1f} %)\n",
+      result.floor_seconds * result.read_bytes_per_s / 1e9, result.read_bytes_per_s / 1e9, 1e3 * result.floor_seconds,
+      100 * result.floor_ratio, 100 * result.ratio_low, 100 * result.ratio_high);
   if (result.int8_relative_error > 0) {
     text += fmt::format("int8 trunk: relative rms change of the weights {:.5f}\n", result.int8_relative_error);
   }
-  text += fmt::format("{:<20} {:>10} {:>10} {:>8} {:>10}\n", "component", "ms/token", "MB/token", "GB/s", "of floor");
+  if (result.stream) text += format_stream(result, result.sequences / result.decode_tokens_per_s);
+  text += fmt::format("{:<20} {:>10} {:>10} {:>8} {:>10}\n", "component", "ms/step", "MB/step", "GB/s", "of floor");
   for (const BenchComponent& part : result.components) {
     const double rate = part.seconds > 0 ? static_cast<double>(part.bytes) / part.seconds : 0;
     fmt::format_to(std::back_inserter(text), "{:<20} {:>10.2f} {:>10.1f} {:>8.1f} {:>9.1f}%\n", part.name,

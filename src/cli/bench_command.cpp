@@ -1,5 +1,5 @@
 #include "cli/command.h"
-#include "cli/kernel_options.h"
+#include "cli/engine_options.h"
 #include "cli/model_argument.h"
 #include "trefoil/bench.h"
 
@@ -32,14 +32,16 @@ void add_model(CLI::App& bench, Context& context) {
   const auto options = std::make_shared<BenchModelOptions>();
   const auto model = std::make_shared<std::string>();
   add_model_argument(*command, *model);
-  add_kernel_options(*command, options->kernels, options->trunk);
+  const auto engine = std::make_shared<EngineArguments>();
+  add_engine_options(*command, *engine);
+  command->add_option("--sequences", engine->options.sequences, "decoded together")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--prompt-tokens", options->prompt_tokens, "run at once before")->capture_default_str();
   command->add_option("-n,--new-tokens", options->new_tokens, "decoded and timed one by one")->capture_default_str();
   command->add_option("-s,--seed", options->seed, "of the random token ids")->check(not_negative())->capture_default_str();
-  command->callback([&context, options, model] {
-    context.run = [&context, options, model] {
+  command->callback([&context, options, model, engine] {
+    context.run = [&context, options, model, engine] {
       options->model = resolve_model(*model);
-      options->threads = context.threads;
+      options->engine = finish_engine_options(*engine, context.threads);
       print(format_bench(bench_model(*options, context.progress.get())));
       return kOk;
     };

@@ -75,6 +75,9 @@ std::vector<float> MlaLayer::forward(const Runtime& runtime, MlaForm form, std::
   const int64_t cache_width = kv_lora_rank_ + rope_dim_;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const auto begin = fresh.begin() + sequences[i].begin * cache_width;
+    std::vector<float>& kv = states[i]->kv;
+    const size_t grown = kv.size() + block_size(sequences[i].count, cache_width);
+    if (grown > kv.capacity()) kv.reserve(grown + grown / 4);  // the memory plan counts on a quarter, not on doubling
     states[i]->kv.insert(states[i]->kv.end(), begin, begin + sequences[i].count * cache_width);
   }
 
