@@ -73,17 +73,20 @@ uint64_t code_of_zero(TileFormat format) {
   return kEveryByte * (format == TileFormat::kInt3 ? 4u : format == TileFormat::kInt4 ? 8u : 0u);
 }
 
-void write_scale(const CodeRows& rows, int64_t row, int64_t group, std::byte* scales, int64_t lane) {
+// The scales of rows [first, first + count) in one group, of a whole row block or its end.
+void write_scales(const CodeRows& rows, int64_t first, int64_t count, int64_t group, std::byte* scales) {
+  std::memset(scales, 0, kTileScaleBytes);
   if (rows.format == TileFormat::kMxfp4) {
-    for (int64_t c = 0; c < 2; ++c) {
-      const int64_t at = 2 * group + c;
-      scales[32 * c + lane] = at < rows.cols / 32 ? rows.scale[row * (rows.cols / 32) + at] : std::byte{0};
+    const int64_t per_row = rows.cols / kMxfp4GroupSize;
+    for (int64_t c = 0; c < 2 && 2 * group + c < per_row; ++c) {
+      const std::byte* from = rows.scale + first * per_row + 2 * group + c;
+      for (int64_t lane = 0; lane < count; ++lane) scales[32 * c + lane] = from[lane * per_row];
     }
     return;
   }
   const int64_t per_row = rows.cols / rows.group_size;
-  const int64_t at = row * per_row + group * kTileCols / rows.group_size;
-  std::memcpy(scales + 2 * lane, rows.scale + 2 * at, 2);
+  const std::byte* from = rows.scale + 2 * (first * per_row + group * kTileCols / rows.group_size);
+  for (int64_t lane = 0; lane < count; ++lane) store(scales + 2 * lane, load<uint16_t>(from + 2 * lane * per_row));
 }
 
 void write_planes_of_row(const CodeRows& rows, int64_t row, int64_t group, int64_t lane, std::byte* tile) {
@@ -141,17 +144,16 @@ bool tileable(TileFormat format, int64_t cols, int64_t group_size) {
 void pack_tiles(const CodeRows& rows, int64_t num_rows, int64_t block, std::span<std::byte> out) noexcept {
   const int64_t groups = ceil_div(rows.cols, kTileCols);
   TREFOIL_CHECK(static_cast<int64_t>(out.size()) == groups * tile_bytes(rows.format));
-  const bool whole = (block + 1) * kTileRows <= num_rows;
+  const int64_t first = block * kTileRows;
+  const bool whole = first + kTileRows <= num_rows;
   const int64_t written = whole ? pack_whole_rows(rows, block, out.data()) : 0;
   for (int64_t group = 0; group < groups; ++group) {
     std::byte* tile = out.data() + group * tile_bytes(rows.format);
-    std::byte* scales = tile + 4 * plane_bytes(rows.format);
-    std::memset(scales, 0, kTileScaleBytes);
-    for (int64_t lane = 0; lane < kTileRows; ++lane) {
-      const int64_t row = block * kTileRows + lane;
-      if (group >= written) write_planes_of_row(rows, row < num_rows ? row : -1, group, lane, tile);
-      if (row < num_rows) write_scale(rows, row, group, scales, lane);
+    for (int64_t lane = 0; group >= written && lane < kTileRows; ++lane) {
+      const int64_t row = first + lane;
+      write_planes_of_row(rows, row < num_rows ? row : -1, group, lane, tile);
     }
+    write_scales(rows, first, std::min(kTileRows, num_rows - first), group, tile + 4 * plane_bytes(rows.format));
   }
 }
 
