@@ -1,6 +1,7 @@
 // Text generation from a checkpoint, in any storage Trefoil reads. Part of the public interface.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -20,7 +21,8 @@ namespace trefoil {
 //   3. top_p : of those, renormalised, the shortest run from the top whose sum reaches top_p   (1 keeps all)
 //   4. min_p : of those, the ones with p >= min_p * (the largest p)  (0 keeps all)
 //   5. one draw from what is left, renormalised, by one number of the generator
-// The generator is SplitMix64 started at `seed`: equal options, logits and seed give equal tokens on every machine.
+// The generator is SplitMix64 started at `seed`, and the token at position p of the sequence is drawn with its number p:
+// equal options, logits and seed give equal tokens on every machine, wherever a sequence was interrupted.
 struct SamplingOptions {
   double temperature = 0;
   int64_t top_k = 0;
@@ -41,19 +43,25 @@ struct GenerateOptions {
   Numerics numerics = Numerics::kBf16;
   int threads = 0;              // 0: as many as this process may use
   int64_t prefill_chunk = 512;  // prompt tokens run at once; changes memory and speed, not the result
+  // A sequence as a file, docs/formats.md, "Sequence state". What is loaded stands before the prompt, which may then be
+  // empty; what is saved has seen the prompt and all generated tokens (but for a last one without room in the context).
+  std::filesystem::path load_state, save_state;
+  const std::atomic<bool>* stop_flag = nullptr;  // set it to end the text soon, also between two chunks of the prompt
 };
 
 enum class FinishReason {
   kEos,        // an end token of the model
   kStop,       // a stop string
   kLength,     // max_new_tokens, or the model's context is full
-  kCancelled,  // the sink said so
+  kCancelled,  // the sink or the stop flag said so
 };
 const char* to_string(FinishReason reason);
 
 struct GenerateResult {
+  int64_t loaded_tokens = 0;  // of load_state
   std::vector<int32_t> prompt_ids;
-  std::vector<int32_t> ids;  // generated, an end token and the tokens of a stop string included
+  bool prompt_is_read = false;  // the prompt was run whole, not cancelled before; else nothing is saved
+  std::vector<int32_t> ids;     // generated, an end token and the tokens of a stop string included
   std::string text;  // what the sink got, joined: without an end token, without a stop string and what follows it
   FinishReason finish = FinishReason::kLength;
   std::string stop;  // the stop string that ended it
@@ -66,8 +74,8 @@ struct GenerateResult {
 using TextSink = std::function<bool(std::string_view text)>;
 
 // Loads the model, runs the prompt, generates. Errors: kInvalidArgument for options out of range, an empty prompt (no
-// BOS is ever added) or one longer than the context; those of opening the checkpoint and its tokenizer; kCorrupt when
-// logits are not finite.
+// BOS is ever added) or one longer than the context, and the state of another model; those of opening the checkpoint
+// and its tokenizer, and of reading and writing states; kCorrupt when logits are not finite.
 GenerateResult generate(const GenerateOptions& options, const TextSink& sink, ProgressSink* progress = nullptr);
 
 }  // namespace trefoil

@@ -28,6 +28,8 @@ class ProgressSink {
   }
   // A fact a person should see once, such as a fallback that was taken.
   virtual void note(std::string_view /*message*/) {}
+  // Something else is about to be shown: a line that is drawn again and again has to go.
+  virtual void make_way() {}
 };
 
 }  // namespace trefoil

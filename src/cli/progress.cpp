@@ -53,6 +53,12 @@ class TextProgress : public ProgressSink {
     std::fprintf(stderr, "%s\n", note_line(message).c_str());
   }
 
+  void make_way() override {
+    const std::lock_guard lock(mutex_);
+    clear();
+    stage_.clear();
+  }
+
  private:
   void draw(ProgressState state) {
     const std::lock_guard lock(mutex_);
@@ -74,7 +80,10 @@ class TextProgress : public ProgressSink {
   }
 
   void clear() {
-    if (line_shown_) std::fputs("\r\033[K", stderr);
+    if (line_shown_) {
+      std::fputs("\r\033[K", stderr);
+      std::fflush(stderr);
+    }
     line_shown_ = false;
   }
 

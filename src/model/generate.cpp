@@ -1,15 +1,12 @@
 #include "trefoil/generate.h"
 
-#include <algorithm>
 #include <chrono>
-#include <memory>
 
 #include "base/error.h"
-#include "base/parallel.h"
-#include "model/checkpoint_weights.h"
-#include "model/model.h"
 #include "model/sampler.h"
+#include "model/session.h"
 #include "model/stop_strings.h"
+#include "model/text_model.h"
 #include "trefoil/tokenizer.h"
 
 namespace trefoil {
@@ -38,51 +35,43 @@ std::vector<int32_t> prompt_of(const GenerateOptions& options, const Tokenizer& 
   if (ids.empty()) {
     ids = tokenizer.encode(options.prompt, options.markup ? EncodeMode::kMarkup : EncodeMode::kText);
   }
-  if (ids.empty())
-    fail(ErrorCode::kInvalidArgument, "the prompt is empty, and no token is added to it: nothing to continue");
   return ids;
-}
-
-// A tokenizer that names ids the model has not, or fewer, belongs to another model.
-void check_vocabulary(const Tokenizer& tokenizer, const ModelConfig& config) {
-  if (tokenizer.vocab_size() != config.vocab_size) {
-    fail(ErrorCode::kCorrupt, "the tokenizer has {} ids, the config's vocab_size is {}", tokenizer.vocab_size(),
-         config.vocab_size);
-  }
 }
 
 // One generation: the state of the sequence and of the text.
 class Generation {
  public:
-  Generation(const GenerateOptions& options, const Model& model, const Tokenizer& tokenizer, const TextSink& sink)
+  Generation(const GenerateOptions& options, TextModel& model, const TextSink& sink)
       : options_(options),
         model_(model),
         sink_(sink),
         sampler_(options.sampling),
-        decoder_(tokenizer),
+        decoder_(model.tokenizer()),
         stops_(options.stop),
-        state_(model.new_sequence()) {}
+        session_(options.load_state.empty()
+                     ? Session(model.model())
+                     : Session(model.model(), load_snapshot(model.snapshot_shape(), options.load_state))) {}
 
-  void prefill(const std::vector<int32_t>& ids, ProgressSink* progress) {
-    const int64_t total = static_cast<int64_t>(ids.size());
-    if (total > model_.config().max_position_embeddings) {
-      fail(ErrorCode::kInvalidArgument, "the prompt has {} tokens, max_position_embeddings is {}", total,
-           model_.config().max_position_embeddings);
+  const Session& session() const { return session_; }
+
+  // False when it was stopped.
+  bool prefill(const std::vector<int32_t>& ids, ProgressSink* progress) {
+    if (static_cast<int64_t>(ids.size()) > session_.room()) {
+      fail(ErrorCode::kInvalidArgument, "the prompt has {} tokens after {}, max_position_embeddings is {}", ids.size(),
+           session_.position(), model_.model().config().max_position_embeddings);
     }
-    for (int64_t begin = 0; begin < total; begin += options_.prefill_chunk) {
-      const int64_t count = std::min(options_.prefill_chunk, total - begin);
-      logits_ =
-          model_.forward(std::span(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)), state_, true);
-      if (progress != nullptr) progress->update("prefill", begin + count, total);
-    }
+    const int64_t done = session_.extend(ids, {options_.prefill_chunk, progress, options_.stop_flag});
+    if (progress != nullptr) progress->make_way();
+    return done == static_cast<int64_t>(ids.size());
   }
 
   void run(GenerateResult& result) {
     result.finish = FinishReason::kLength;
+    sampler_.seek(session_.position());
     while (static_cast<int64_t>(result.ids.size()) < options_.max_new_tokens) {
-      const int32_t id = sampler_.sample(logits_);
+      const int32_t id = sampler_.sample(session_.logits());
       result.ids.push_back(id);
-      if (!options_.ignore_eos && is_eos(id)) {
+      if (!options_.ignore_eos && model_.is_end(id)) {
         result.finish = FinishReason::kEos;
         break;
       }
@@ -92,8 +81,12 @@ class Generation {
         return;
       }
       const bool last = static_cast<int64_t>(result.ids.size()) == options_.max_new_tokens;
-      if (last || state_.position == model_.config().max_position_embeddings) break;
-      logits_ = model_.forward({&id, 1}, state_, true);
+      if (last || session_.room() == 0) break;
+      if (is_stopped()) {
+        result.finish = FinishReason::kCancelled;
+        break;
+      }
+      session_.extend({&id, 1});
     }
     // The end of the text: an unfinished character, then what might have become a stop string.
     std::string rest = stops_.push(decoder_.flush());
@@ -102,10 +95,20 @@ class Generation {
     show(rest, result);
   }
 
+  // The last token was not needed to go on; a state is of all of them.
+  void save(const GenerateResult& result) {
+    const auto run = static_cast<size_t>(session_.position() - prompt_end(result));
+    if (run < result.ids.size() && session_.room() > 0) session_.extend(std::span(result.ids).subspan(run, 1));
+    save_snapshot(session_.snapshot(), model_.snapshot_shape(), options_.save_state);
+  }
+
  private:
-  bool is_eos(int32_t id) const {
-    const std::vector<int64_t>& eos = model_.config().eos_token_ids;
-    return std::find(eos.begin(), eos.end(), id) != eos.end();
+  static int64_t prompt_end(const GenerateResult& result) {
+    return result.loaded_tokens + static_cast<int64_t>(result.prompt_ids.size());
+  }
+
+  bool is_stopped() const {
+    return options_.stop_flag != nullptr && options_.stop_flag->load(std::memory_order_relaxed);
   }
 
   void finish_at_stop(GenerateResult& result) const {
@@ -123,13 +126,12 @@ class Generation {
   }
 
   const GenerateOptions& options_;
-  const Model& model_;
+  TextModel& model_;
   const TextSink& sink_;
   Sampler sampler_;
   StreamingDecoder decoder_;
   StopStrings stops_;
-  SequenceState state_;
-  std::vector<float> logits_;  // after the last token run
+  Session session_;
 };
 
 }  // namespace
@@ -151,27 +153,27 @@ const char* to_string(FinishReason reason) {
 GenerateResult generate(const GenerateOptions& options, const TextSink& sink, ProgressSink* progress) {
   check_options(options);
   const Stopwatch load_time;
-  const ModelConfig config = load_model_config(options.model);
-  const Tokenizer tokenizer = Tokenizer::load(options.model);
-  check_vocabulary(tokenizer, config);
+  TextModel model(options.model, options.numerics, options.threads);
   GenerateResult result;
-  result.prompt_ids = prompt_of(options, tokenizer);
-
-  ThreadPool pool(options.threads > 0 ? options.threads : usable_cpus());
-  const auto checkpoint = std::make_shared<const Checkpoint>(Checkpoint::open(options.model));
-  // Absorbed attention for the prompt too: one arithmetic for every token, so that the chunk size cannot matter.
-  const Model model(config, std::make_shared<CheckpointWeights>(checkpoint),
-                    {.numerics = options.numerics, .kda = KdaForm::kRecurrent, .mla = MlaForm::kAbsorbed}, pool);
-  Generation generation(options, model, tokenizer, sink);
+  result.prompt_ids = prompt_of(options, model.tokenizer());
+  Generation generation(options, model, sink);
+  result.loaded_tokens = generation.session().position();
+  if (result.prompt_ids.empty() && result.loaded_tokens == 0)
+    fail(ErrorCode::kInvalidArgument, "the prompt is empty, and no token is added to it: nothing to continue");
   result.load_seconds = load_time.seconds();
 
   const Stopwatch prefill_time;
-  generation.prefill(result.prompt_ids, progress);
+  result.prompt_is_read = generation.prefill(result.prompt_ids, progress);
   result.prefill_seconds = prefill_time.seconds();
+  if (!result.prompt_is_read) {
+    result.finish = FinishReason::kCancelled;
+    return result;
+  }
 
   const Stopwatch decode_time;
   generation.run(result);
   result.decode_seconds = decode_time.seconds();
+  if (!options.save_state.empty()) generation.save(result);
   return result;
 }
 

@@ -135,6 +135,64 @@ TEST(Generate, MarkupModeReadsSpecialTokensAndTextModeDoesNot) {
   EXPECT_EQ(generate(options, nullptr).prompt_ids, tokenizer.encode(prompt, EncodeMode::kMarkup));
 }
 
+TEST(Generate, AStateThatWasSavedGoesOnAsIfNothingHadHappened) {
+  const testing::TempDir folder;
+  for (const Numerics numerics : {Numerics::kF32, Numerics::kBf16}) {
+    GenerateOptions options = tiny();
+    options.numerics = numerics;
+    options.sampling = {.temperature = 1, .seed = 5};
+    const GenerateResult whole = generate(options, nullptr);
+    options.max_new_tokens = 5;
+    options.save_state = folder.path() / "state";
+    EXPECT_EQ(generate(options, nullptr).loaded_tokens, 0);
+
+    options.prompt.clear();
+    options.load_state = options.save_state;
+    options.max_new_tokens = 7;
+    const GenerateResult rest = generate(options, nullptr);
+    EXPECT_EQ(rest.loaded_tokens, static_cast<int64_t>(whole.prompt_ids.size()) + 5);
+    EXPECT_EQ(rest.ids, std::vector<int32_t>(whole.ids.begin() + 5, whole.ids.end()));
+    options.numerics = numerics == Numerics::kF32 ? Numerics::kBf16 : Numerics::kF32;
+    EXPECT_THAT(error_of(options), HasSubstr("other numerics"));
+  }
+}
+
+TEST(Generate, APromptStandsBehindTheLoadedState) {
+  const testing::TempDir folder;
+  GenerateOptions options = tiny();
+  options.prompt_ids = {5, 6, 7, 8, 9};
+  const GenerateResult whole = generate(options, nullptr);
+  options.prompt_ids = {5, 6};
+  options.max_new_tokens = 0;
+  options.save_state = folder.path() / "state";
+  generate(options, nullptr);
+  options.load_state = options.save_state;
+  options.save_state.clear();
+  options.prompt_ids = {7, 8, 9};
+  options.max_new_tokens = 12;
+  EXPECT_EQ(generate(options, nullptr).ids, whole.ids);
+}
+
+TEST(Generate, StopsBetweenTwoChunksOfThePromptAndSavesNothing) {
+  const testing::TempDir folder;
+  std::atomic<bool> stop{false};
+  struct Sink : ProgressSink {
+    std::atomic<bool>* stop = nullptr;
+    void update(std::string_view, int64_t done, int64_t) override { *stop = done >= 4; }
+  } sink;
+  sink.stop = &stop;
+  GenerateOptions options = tiny();
+  options.prompt_ids = {1, 2, 3, 4, 5};
+  options.prefill_chunk = 2;
+  options.stop_flag = &stop;
+  options.save_state = folder.path() / "state";
+  const GenerateResult result = generate(options, nullptr, &sink);
+  EXPECT_EQ(result.finish, FinishReason::kCancelled);
+  EXPECT_FALSE(result.prompt_is_read);
+  EXPECT_TRUE(result.ids.empty());
+  EXPECT_FALSE(std::filesystem::exists(options.save_state));
+}
+
 TEST(Generate, ReportsThePrefill) {
   struct Sink : ProgressSink {
     std::vector<int64_t> done;
@@ -145,7 +203,7 @@ TEST(Generate, ReportsThePrefill) {
   options.prefill_chunk = 2;
   options.max_new_tokens = 0;
   EXPECT_TRUE(generate(options, nullptr, &sink).ids.empty());
-  EXPECT_EQ(sink.done, (std::vector<int64_t>{2, 4, 5}));
+  EXPECT_EQ(sink.done, (std::vector<int64_t>{0, 2, 4, 5}));
 }
 
 TEST(Generate, WrongOptionsAreNamed) {

@@ -39,6 +39,10 @@ Sampler::Sampler(const SamplingOptions& options) : options_(options), generator_
   require(options.min_p >= 0 && options.min_p <= 1, "min_p", options.min_p, "0 <= min_p <= 1");
 }
 
+void Sampler::seek(int64_t position) {
+  generator_ = SplitMix64(options_.seed + static_cast<uint64_t>(position) * SplitMix64::kStep);
+}
+
 int32_t Sampler::sample(std::span<const float> logits) {
   const size_t best = checked_argmax(logits);
   if (options_.temperature == 0) return static_cast<int32_t>(best);

@@ -19,6 +19,8 @@ class Sampler {
   // A NaN or +infinity is an Error(kCorrupt), and so is a row of nothing but -infinity (a masked token, never picked).
   // Uses one number of the generator, none at temperature 0.
   int32_t sample(std::span<const float> logits);
+  // From here on as if `position` tokens had been drawn.
+  void seek(int64_t position);
 
  private:
   struct Candidate {
