@@ -24,6 +24,7 @@ ALLOWED = {
     "chat": {"base", "tensor", "checkpoint", "tokenizer"},
     "text": {"base", "tensor", "checkpoint", "tokenizer", "chat"},
     "model": {"base", "tensor", "checkpoint", "plan", "stream", "kernels", "tokenizer"},
+    "conversation": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "chat", "model"},
     "quantize": {"base", "tensor", "checkpoint", "plan", "kernels", "tokenizer", "chat", "text", "model"},
     "eval": {"base", "tensor", "checkpoint", "kernels", "tokenizer", "chat", "text", "model"},
     # Writes with checkpoint alone; its tests run what it wrote.

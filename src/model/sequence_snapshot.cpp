@@ -232,12 +232,16 @@ class SnapshotReader {
 
 }  // namespace
 
-uint64_t SequenceSnapshot::bytes() const {
-  uint64_t floats = logits.size();
+uint64_t state_bytes(const SequenceState& state) {
+  uint64_t floats = 0;
   for (const LayerState& layer : state.layers) {
     for (const std::vector<float>* values : arrays_of(layer)) floats += values->size();
   }
-  return floats * sizeof(float) + ids.size() * sizeof(int32_t);
+  return floats * sizeof(float);
+}
+
+uint64_t SequenceSnapshot::bytes() const {
+  return state_bytes(state) + logits.size() * sizeof(float) + ids.size() * sizeof(int32_t);
 }
 
 SnapshotShape snapshot_shape(const Model& model, std::string fingerprint) {

@@ -14,6 +14,8 @@
 
 namespace trefoil {
 
+uint64_t state_bytes(const SequenceState& state);  // of memory
+
 struct SequenceSnapshot {
   std::vector<int32_t> ids;
   SequenceState state;        // state.position == ids.size()

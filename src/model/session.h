@@ -35,6 +35,7 @@ class Session {
   const std::vector<int32_t>& ids() const { return ids_; }
   int64_t position() const { return static_cast<int64_t>(ids_.size()); }
   int64_t room() const { return model_->config().max_position_embeddings - position(); }
+  uint64_t bytes() const { return state_bytes(state_); }  // of memory, of its state
   // What comes after the last id: [vocab_size]; empty at the very beginning.
   std::span<const float> logits() const { return logits_; }
 
