@@ -19,12 +19,22 @@ enum ExitCode { kOk = 0, kFailure = 1, kUsage = 2, kCheckFailed = 3, kBadInput =
 
 int exit_code_of(ErrorCode code);
 
+// What SIGINT means to the running command. SIGTERM, and SIGINT under kStop, ask it to stop; the second one ends the
+// program at once.
+enum class OnInterrupt {
+  kStop,
+  kStopReply,  // asks to stop as well, but a second one ends the program only within a second
+  kLeave,      // any signal ends the program: it waits for input and has nothing to lose
+};
+
 // What every command shares. Filled by the parser before a command runs.
 struct Context {
   int threads = 0;  // 0: every CPU this process may use
   std::string isa;  // cap on instruction sets, empty: none
   std::string progress_mode = "auto";
-  std::atomic<bool> stop{false};           // set by SIGINT and SIGTERM
+  std::atomic<bool> stop{false};  // set by SIGINT and SIGTERM
+  std::atomic<int> signal{0};     // which of them it was that ends the command; under kStopReply not SIGINT
+  std::atomic<OnInterrupt> on_interrupt{OnInterrupt::kStop};
   std::unique_ptr<ProgressSink> progress;  // draws on stderr
   std::optional<MpiRank> mpi;              // set by a command that is one of several ranks
   std::function<int()> run;                // set by the chosen command
@@ -50,6 +60,7 @@ void add_recode(CLI::App& program, Context& context);
 void add_eval(CLI::App& program, Context& context);
 void add_run(CLI::App& program, Context& context);
 void add_bench(CLI::App& program, Context& context);
+void add_chat(CLI::App& program, Context& context);
 void add_tokenize(CLI::App& program, Context& context);
 void add_doctor(CLI::App& program, Context& context);
 void add_version(CLI::App& program, Context& context);

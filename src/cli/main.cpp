@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -18,18 +20,36 @@
 namespace trefoil::cli {
 namespace {
 
-constexpr AddCommand kCommands[] = {add_inspect, add_plan, add_quantize, add_status,     add_verify, add_recode,
-                                    add_eval,    add_run, add_bench, add_tokenize, add_synthesize, add_doctor, add_version};
+constexpr AddCommand kCommands[] = {add_inspect,  add_plan,       add_quantize, add_status, add_verify,
+                                    add_recode,   add_eval,       add_run,      add_chat,   add_bench,
+                                    add_tokenize, add_synthesize, add_doctor,   add_version};
 
-std::atomic<bool>* stop_flag = nullptr;
-volatile std::sig_atomic_t last_signal = 0;
+Context* signalled = nullptr;
+std::atomic<int64_t> last_interrupt_ms{0};
 std::string speaker = "trefoil";
 
-// The first signal asks the running command to stop cleanly, the second one ends the program at once.
+int64_t now_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+// Atomics without locks and clock_gettime are all that is safe here.
+static_assert(std::atomic<OnInterrupt>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+
 extern "C" void on_signal(int signal) {
-  if (last_signal != 0) std::_Exit(128 + signal);
-  last_signal = signal;
-  stop_flag->store(true, std::memory_order_relaxed);
+  const OnInterrupt meaning = signalled->on_interrupt.load(std::memory_order_relaxed);
+  const bool stops_reply = meaning == OnInterrupt::kStopReply && signal == SIGINT;
+  const int64_t now = now_ms();
+  const bool is_second = stops_reply ? now - last_interrupt_ms.load(std::memory_order_relaxed) < 1000
+                                     : signalled->signal.load(std::memory_order_relaxed) != 0;
+  if (meaning == OnInterrupt::kLeave || is_second) std::_Exit(128 + signal);
+  if (stops_reply) {
+    last_interrupt_ms.store(now, std::memory_order_relaxed);
+  } else {
+    signalled->signal.store(signal, std::memory_order_relaxed);
+  }
+  signalled->stop.store(true, std::memory_order_relaxed);
 }
 
 void add_common_options(CLI::App& program, Context& context) {
@@ -54,7 +74,7 @@ int run_command(Context& context) {
   } catch (const Error& error) {
     context.progress.reset();
     complain(error.what());
-    if (error.code() == ErrorCode::kCancelled && last_signal != 0) return 128 + last_signal;
+    if (error.code() == ErrorCode::kCancelled && context.signal != 0) return 128 + context.signal;
     return exit_code_of(error.code());
   } catch (const std::filesystem::filesystem_error& error) {  // a path that cannot even be asked about
     context.progress.reset();
@@ -121,7 +141,7 @@ void complain_as(std::string who) {
 int main(int argc, char** argv) {
   using namespace trefoil::cli;
   Context context;
-  stop_flag = &context.stop;
+  signalled = &context;
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error like any other

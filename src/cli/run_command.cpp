@@ -1,9 +1,10 @@
 #include <fmt/format.h>
-
-#include <cstdio>
+#include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/generation_options.h"
 #include "cli/model_argument.h"
+#include "cli/terminal_text.h"
 #include "cli/text_input.h"
 #include "trefoil/generate.h"
 
@@ -14,32 +15,47 @@ struct RunArguments {
   std::string model;
   std::string prompt;
   std::string prompt_file;
+  std::string load_state;
+  std::string save_state;
   bool show_prompt = false;
   bool stats = false;
   GenerateOptions options;
 };
+
+double per_second(size_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
+
+std::string stats_of(const GenerateResult& result) {
+  const size_t decoded = result.ids.empty() ? 0 : result.ids.size() - 1;
+  return fmt::format("{} prompt tokens in {:.2f} s, {} new tokens, {:.1f} tokens/s, ended by {}",
+                     result.prompt_ids.size(), result.prefill_seconds, result.ids.size(),
+                     per_second(decoded, result.decode_seconds), to_string(result.finish));
+}
 
 int run_generation(Context& context, RunArguments& arguments) {
   GenerateOptions& o = arguments.options;
   o.model = resolve_model(arguments.model);
   o.prompt = arguments.prompt_file.empty() ? arguments.prompt : read_text_input(arguments.prompt_file);
   o.threads = context.threads;
-  if (arguments.show_prompt) print(o.prompt);
-  const GenerateResult result = generate(
-      o,
-      [&](std::string_view text) {
-        print(text);
-        return !context.stop.load(std::memory_order_relaxed);
-      },
-      context.progress.get());
+  o.load_state = expand_home(arguments.load_state);
+  o.save_state = expand_home(arguments.save_state);
+  o.stop_flag = &context.stop;
+  // A pipe gets the text as it is; a terminal would obey it.
+  const bool is_terminal = isatty(STDOUT_FILENO) == 1;
+  const auto show = [is_terminal](std::string_view text) {
+    is_terminal ? print(terminal_lines(text)) : print(text);
+    return true;
+  };
+  if (arguments.show_prompt) show(o.prompt);
+  const GenerateResult result = generate(o, show, context.progress.get());
   print("\n");
-  if (arguments.stats) {
-    const auto decoded = static_cast<double>(result.ids.size()) - 1;
-    complain(fmt::format("{} prompt tokens in {:.2f} s, {} new tokens, {:.1f} tokens/s, ended by {}",
-                         result.prompt_ids.size(), result.prefill_seconds, result.ids.size(),
-                         result.decode_seconds > 0 ? decoded / result.decode_seconds : 0.0, to_string(result.finish)));
+  if (arguments.stats) complain(stats_of(result));
+  if (result.finish == FinishReason::kCancelled) {
+    const bool is_lost = !o.save_state.empty() && !result.prompt_is_read;
+    throw Error(ErrorCode::kCancelled,
+                is_lost ? "stopped as asked, before the prompt was read: no state is saved" : "stopped as asked");
   }
-  if (result.finish == FinishReason::kCancelled) throw Error(ErrorCode::kCancelled, "stopped as asked");
   return kOk;
 }
 
@@ -56,28 +72,19 @@ void add_run(CLI::App& program, Context& context) {
   CLI::Option* file =
       command->add_option("-f,--file", arguments->prompt_file, "read the text from this file; - is standard input");
   prompt->excludes(file);
-  command->add_option("-n,--max-new-tokens,--n-predict", o.max_new_tokens, "tokens to generate at most")
-      ->capture_default_str();
-  command->add_option("-s,--seed", o.sampling.seed, "of the sampler")->check(not_negative())->capture_default_str();
-  command->add_option("--temp,--temperature", o.sampling.temperature, "0 always takes the most likely token")
-      ->capture_default_str();
-  command->add_option("--top-p", o.sampling.top_p, "keep the likeliest tokens that together reach this probability")
-      ->capture_default_str();
-  command->add_option("--top-k", o.sampling.top_k, "keep this many of the likeliest tokens (0: all)")
-      ->capture_default_str();
-  command->add_option("--min-p", o.sampling.min_p, "keep tokens at least this likely, relative to the likeliest")
-      ->capture_default_str();
+  add_length_option(*command, o.max_new_tokens, "tokens to generate at most");
+  add_sampling_options(*command, o.sampling);
   command->add_option("--stop", o.stop, "end before this text; may be repeated");
   command->add_flag("--markup", o.markup, "names of special tokens in the prompt are special tokens");
   command->add_flag("--ignore-eos", o.ignore_eos, "go on after the model's end tokens");
-  command->add_option("--numerics", o.numerics, "bf16: as the release computes (default); f32")
-      ->transform(
-          CLI::CheckedTransformer(std::map<std::string, Numerics>{{"bf16", Numerics::kBf16}, {"f32", Numerics::kF32}}));
-  command->add_option("--prefill-chunk", o.prefill_chunk, "prompt tokens run at once")->capture_default_str();
+  add_forward_options(*command, o.numerics, o.prefill_chunk);
+  CLI::Option* load = command->add_option("--load-state", arguments->load_state, "go on behind this saved sequence");
+  command->add_option("--save-state", arguments->save_state, "save the sequence, prompt and text, to go on later");
   command->add_flag("--show-prompt", arguments->show_prompt, "print the prompt before what follows it");
   command->add_flag("--stats", arguments->stats, "tokens and speed on standard error");
-  command->callback([&context, arguments, prompt, file] {
-    if (prompt->count() + file->count() == 0) throw CLI::RequiredError("--prompt or --file");
+  command->callback([&context, arguments, prompt, file, load] {
+    if (prompt->count() + file->count() + load->count() == 0)
+      throw CLI::RequiredError("--prompt, --file or --load-state");
     context.run = [&context, arguments] { return run_generation(context, *arguments); };
   });
 }

@@ -39,4 +39,17 @@ std::string read_text_input(const std::string& file) {
   return read_stream(in, file);
 }
 
+std::optional<std::string> read_line_input() {
+  std::string line;
+  for (int c = std::cin.get(); c != std::istream::traits_type::eof(); c = std::cin.get()) {
+    if (c == '\n') return line;
+    line += static_cast<char>(c);
+    if (line.size() > kLimit)
+      throw Error(ErrorCode::kUnsupported, fmt::format("standard input: a line of more than {} bytes", kLimit));
+  }
+  if (std::cin.bad()) throw Error(ErrorCode::kIo, "standard input: cannot be read");
+  if (line.empty()) return std::nullopt;
+  return line;
+}
+
 }  // namespace trefoil::cli

@@ -182,6 +182,7 @@ void Conversation::reset() {
 }
 
 void Conversation::save(const std::filesystem::path& file, ProgressSink* progress) {
+  check_snapshot_place(file);
   try {
     impl_->read(impl_->history, nullptr, progress);
   } catch (...) {

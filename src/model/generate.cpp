@@ -152,6 +152,7 @@ const char* to_string(FinishReason reason) {
 
 GenerateResult generate(const GenerateOptions& options, const TextSink& sink, ProgressSink* progress) {
   check_options(options);
+  if (!options.save_state.empty()) check_snapshot_place(options.save_state);
   const Stopwatch load_time;
   TextModel model(options.model, options.numerics, options.threads);
   GenerateResult result;

@@ -256,7 +256,21 @@ SnapshotShape snapshot_shape(const Model& model, std::string fingerprint) {
   return shape;
 }
 
+void check_snapshot_place(const fs::path& path) {
+  const fs::path folder = path.parent_path().empty() ? "." : path.parent_path();
+  if (!fs::is_directory(folder)) fail(ErrorCode::kNotFound, "{}: no such folder", folder.string());
+  if (!fs::exists(path)) return;
+  if (fs::is_regular_file(path)) {
+    const InputFile file(path);
+    std::string magic(std::min<uint64_t>(kMagic.size(), file.size()), '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(magic)));
+    if (magic == kMagic) return;
+  }
+  fail(ErrorCode::kInvalidArgument, "{}: is there and holds something else than a sequence state", path.string());
+}
+
 void save_snapshot(const SequenceSnapshot& snapshot, const SnapshotShape& shape, const fs::path& path) {
+  check_snapshot_place(path);
   TREFOIL_CHECK(shape.fingerprint.size() == kHashDigits);
   TREFOIL_CHECK(snapshot.state.layers.size() == shape.layers.size());
   FileHead head{

@@ -38,8 +38,12 @@ struct SnapshotShape {
 };
 SnapshotShape snapshot_shape(const Model& model, std::string fingerprint);
 
-// Writes the file whole or not at all. The same snapshot gives the same bytes.
+// Writes the file whole or not at all. The same snapshot gives the same bytes. A file that is there is replaced if it is
+// a sequence's state too: Error(kInvalidArgument) otherwise.
 void save_snapshot(const SequenceSnapshot& snapshot, const SnapshotShape& shape, const fs::path& path);
+
+// What save_snapshot() will refuse, before there is work to lose: that, and a folder that is not there.
+void check_snapshot_place(const fs::path& path);
 
 // Gives back every bit. Error naming the file, what was expected and what was found: kCorrupt for bytes that are no
 // such file, are cut off or changed; kUnsupported for another version; kInvalidArgument for the state of another model

@@ -145,6 +145,19 @@ TEST_F(SequenceSnapshotFile, AnotherModelsStateIsRefusedBeforeItsSizes) {
       fails_with(ErrorCode::kInvalidArgument, "another model or of other numerics: bbbbbbbbbbbb..., this one", load));
 }
 
+TEST_F(SequenceSnapshotFile, ReplacesOnlyItsOwnKind) {
+  saved(snapshot(3));
+  expect_same(loaded(saved(snapshot(2))), snapshot(2));
+  for (const char* content : {"", "TREFSE", "a letter that was written with care"}) {
+    testing::write_text(path(), content);
+    EXPECT_TRUE(fails_with(ErrorCode::kInvalidArgument, "something else", [&] { saved(snapshot(1)); }));
+    EXPECT_EQ(testing::read_text(path()), content);
+  }
+  EXPECT_TRUE(fails_with(ErrorCode::kInvalidArgument, "something else", [&] { check_snapshot_place(folder_.path()); }));
+  EXPECT_TRUE(
+      fails_with(ErrorCode::kNotFound, "no such folder", [&] { check_snapshot_place(folder_.path() / "no/state"); }));
+}
+
 TEST_F(SequenceSnapshotFile, AMissingFileIsNotFound) {
   EXPECT_TRUE(fails_with(ErrorCode::kNotFound, path().string(), [&] { load_snapshot(shape_, path()); }));
 }

@@ -1,0 +1,32 @@
+#include "cli/generation_options.h"
+
+#include <map>
+
+#include "cli/command.h"
+
+namespace trefoil::cli {
+
+void add_sampling_options(CLI::App& command, SamplingOptions& sampling) {
+  command.add_option("-s,--seed", sampling.seed, "of the sampler")->check(not_negative())->capture_default_str();
+  command.add_option("--temp,--temperature", sampling.temperature, "0 always takes the most likely token")
+      ->capture_default_str();
+  command.add_option("--top-p", sampling.top_p, "keep the likeliest tokens that together reach this probability")
+      ->capture_default_str();
+  command.add_option("--top-k", sampling.top_k, "keep this many of the likeliest tokens (0: all)")
+      ->capture_default_str();
+  command.add_option("--min-p", sampling.min_p, "keep tokens at least this likely, relative to the likeliest")
+      ->capture_default_str();
+}
+
+void add_length_option(CLI::App& command, int64_t& max_new_tokens, const std::string& what) {
+  command.add_option("-n,--max-new-tokens,--n-predict", max_new_tokens, what)->capture_default_str();
+}
+
+void add_forward_options(CLI::App& command, Numerics& numerics, int64_t& prefill_chunk) {
+  const std::map<std::string, Numerics> names{{"bf16", Numerics::kBf16}, {"f32", Numerics::kF32}};
+  command.add_option("--numerics", numerics, "bf16: as the release computes (default); f32")
+      ->transform(CLI::CheckedTransformer(names));
+  command.add_option("--prefill-chunk", prefill_chunk, "prompt tokens run at once")->capture_default_str();
+}
+
+}  // namespace trefoil::cli
