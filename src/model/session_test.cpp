@@ -190,7 +190,7 @@ TEST_F(SmallSession, TheStoreStaysWithinItsBudgetAndForgetsTheLeastUsed) {
   EXPECT_EQ(store.find(b), nullptr);
   EXPECT_NE(store.find(a), nullptr);
   EXPECT_NE(store.find(c), nullptr);
-  EXPECT_FALSE(store.keep(fresh(testing::random_ids(config_, 4000, 1)).snapshot()));
+  EXPECT_FALSE(store.keep(fresh(testing::random_ids(config_, 400, 1)).snapshot()));
   EXPECT_EQ(store.size(), 2u);
   EXPECT_FALSE(SnapshotStore(one - 1).keep(fresh(a).snapshot()));
 }
