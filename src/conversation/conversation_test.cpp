@@ -233,7 +233,9 @@ TEST(Conversation, AMessageThatIsStoppedWhileItIsReadIsWithdrawn) {
   EXPECT_EQ(reply_of(conversation, "How does it work?"), reply_of(undisturbed, "How does it work?"));
   struct Sink : ProgressSink {
     std::atomic<bool>* stop = nullptr;
-    void update(std::string_view, int64_t done, int64_t) override { *stop = done > 0; }
+    void update(std::string_view, int64_t done, int64_t) override {
+      *stop = done >= 24;
+    }  // behind the rest of the turn before
   } sink;
   sink.stop = &stop;
   const ReplyResult result = conversation.say("Never mind this, it is long enough for some chunks.", all, &sink);
@@ -249,7 +251,11 @@ TEST(Conversation, AnErrorLeavesItAsItWas) {
   EXPECT_EQ(reply_of(conversation, "How does it work?"), reply_of(undisturbed, "How does it work?"));
   EXPECT_TRUE(fails_with(ErrorCode::kInvalidArgument, "UTF-8", [&] { conversation.say("\xFF", all); }));
   EXPECT_TRUE(fails_with(ErrorCode::kIo, "planted", [&] {
-    conversation.say("And why?", [](ReplyPart, std::string_view) -> bool { throw Error(ErrorCode::kIo, "planted"); });
+    int pieces = 0;
+    conversation.say("And how?", [&](ReplyPart, std::string_view) {
+      if (++pieces == 3) throw Error(ErrorCode::kIo, "planted");
+      return true;
+    });
   }));
   EXPECT_EQ(conversation.ids(), undisturbed.ids());
   EXPECT_EQ(reply_of(conversation, "And why?"), reply_of(undisturbed, "And why?"));
