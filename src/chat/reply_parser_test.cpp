@@ -211,12 +211,44 @@ TEST(ReplyParser, ATagWithoutEndBecomesTextAtLast) {
 
 TEST(ReplyParser, AnyTokensAtAllEnd) {
   SplitMix64 random(7);
-  const std::vector<int32_t> pieces = ids_of("{/}|think response tools call argument json message tool=\"\" key=\"k\"");
-  for (int run = 0; run < 2000; ++run) {
+  const char* const fragments[] = {"{",
+                                   "{/",
+                                   "}",
+                                   "{/think}",
+                                   "{response}",
+                                   "{/response}",
+                                   "{tools}",
+                                   "{/tools}",
+                                   "{call tool=\"f\" index=\"1\"}",
+                                   "{/call}",
+                                   "{json type=\"object\"}",
+                                   "{/json}",
+                                   "{argument key=\"k\" type=\"number\"}",
+                                   "{argument}",
+                                   "{/argument}",
+                                   "{/message}",
+                                   "think",
+                                   "json",
+                                   "call",
+                                   " tool=\"",
+                                   "7",
+                                   "[1",
+                                   "\"",
+                                   "null",
+                                   " ",
+                                   "|"};
+  for (int run = 0; run < 3000; ++run) {
     std::vector<int32_t> ids;
     for (int i = 0; i < 40; ++i) {
-      ids.push_back(random.next() % 4 == 0 ? static_cast<int32_t>(random.next() % 4096)
-                                           : pieces[random.next() % pieces.size()]);
+      // The end of the message seldom, or little would be seen.
+      const size_t fragment = random.next() % std::size(fragments);
+      const bool is_end = fragment + 1 == std::size(fragments);
+      if (random.next() % 8 == 0 || (is_end && i < 30)) {
+        ids.push_back(static_cast<int32_t>(random.next() % 4096));
+      } else {
+        const std::vector<int32_t> more = ids_of(fragments[fragment]);
+        ids.insert(ids.end(), more.begin(), more.end());
+      }
     }
     ChatMessage message;
     parsed(ids, run % 2 == 0, &message);

@@ -124,6 +124,9 @@ TEST(Conversation, SnapshotsNeverChangeAReply) {
       Conversation conversation(options);
       for (const char* text : {"How does it work?", "And why?", "When?"})
         replies[pass].push_back(reply_of(conversation, text));
+      conversation.reset();  // what was kept so far is of another conversation
+      replies[pass].push_back(
+          reply_of(conversation, "Something else, and long enough to be as long as all of that was."));
       ids[pass] = conversation.ids();
       EXPECT_EQ(conversation.facts().snapshots > 0, pass == 0);
     }
