@@ -1,6 +1,7 @@
 #include "chat/reply_parser.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "chat/segment_writer.h"
@@ -268,11 +269,13 @@ void ReplyParser::leave_value() {
 
 void ReplyParser::leave_call() {
   if (!call_) return;
-  // Beside arguments that could be read, those that could not are one more.
-  std::string raw = std::exchange(raw_arguments_, {});
-  if (!raw.empty() && !call_->keys.empty())
-    set_member(&*call_, "json", {.kind = JsonValue::Kind::kString, .text = std::move(raw)});
-  ChatToolCall call{{}, call_name_, call_->keys.empty() && !raw.empty() ? raw : write_json(*call_, kDefaultJson)};
+  const std::string raw = std::exchange(raw_arguments_, {});
+  ChatToolCall call{{}, call_name_, raw};
+  if (raw.empty() || !call_->keys.empty()) {
+    // Beside arguments that could be read, those that could not are one more.
+    if (!raw.empty()) set_member(&*call_, "json", {.kind = JsonValue::Kind::kString, .text = raw});
+    call.arguments = write_json(*call_, kDefaultJson);
+  }
   events_.push_back({ReplyEvent::Kind::kToolCall, call.name, call.arguments});
   message_.tool_calls.push_back(std::move(call));
   call_.reset();
