@@ -161,8 +161,9 @@ class Interrupts(Talk):
         child = self.start(command("chat"))
         self.say(child, "/stats")
         self.until(child, b"room for")
-        time.sleep(0.2)
-        child.send_signal(signal.SIGINT)
+        while child.poll() is None:  # it may not wait yet when the first one comes
+            child.send_signal(signal.SIGINT)
+            time.sleep(0.2)
         self.end(child, 130)
 
     def test_sigterm_ends_a_reply_and_the_program(self):
