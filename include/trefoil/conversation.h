@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "trefoil/generate.h"
-#include "trefoil/numerics.h"
 #include "trefoil/progress.h"
 
 namespace trefoil {
@@ -28,9 +27,7 @@ struct ConversationOptions {
   std::string thinking_effort = "max";  // low, high or max; empty: not said. Only with thinking
   SamplingOptions sampling = {.temperature = 1, .top_p = 0.95};
   int64_t max_new_tokens = 32768;  // of one reply
-  Numerics numerics = Numerics::kBf16;
-  int threads = 0;                               // 0: as many as this process may use
-  int64_t prefill_chunk = 512;                   // tokens of a message read at once; memory and speed only
+  EngineOptions engine;                          // how the model is held and run
   uint64_t snapshot_bytes = uint64_t{4} << 30;   // memory for snapshots; less costs time, never changes a reply
   const std::atomic<bool>* stop_flag = nullptr;  // set it to end the reply, or the reading of a message, soon
 };

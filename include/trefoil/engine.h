@@ -29,7 +29,8 @@ struct EngineOptions {
   int threads = 0;                                // 0: as many as this process may use
   int64_t context = 32'768;                       // tokens that memory is set aside for, of each sequence
   int64_t sequences = 1;                          // at the same time
-  int64_t prefill_chunk = 512;                    // prompt tokens run at once
+  int64_t prefill_chunk = 512;                    // prompt tokens run at once; memory and speed only
+  uint64_t reserved_bytes = 0;                    // that the caller wants left for itself
 };
 
 // What the process will have resident at most, part by part, before anything is loaded.
@@ -39,7 +40,7 @@ struct MemoryPlan {
   uint64_t expert_bytes = 0;   // all of them in memory, or the cache's slots
   uint64_t state_bytes = 0;    // of all sequences, full
   uint64_t scratch_bytes = 0;  // activations of one chunk, by thread and shared
-  uint64_t program_bytes = 0;  // code, headers, tokenizer
+  uint64_t program_bytes = 0;  // code, headers, tokenizer, and what the caller reserved
   bool experts_in_memory = false;
   int64_t expert_slots = 0;  // of the cache
   std::string why;           // one sentence

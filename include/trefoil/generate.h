@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "trefoil/numerics.h"
+#include "trefoil/engine.h"
 #include "trefoil/progress.h"
 
 namespace trefoil {
@@ -40,9 +41,7 @@ struct GenerateOptions {
   SamplingOptions sampling;
   std::vector<std::string> stop;  // UTF-8, none empty; generation ends before the first of them appears in the text
   bool ignore_eos = false;        // go on after the model's end tokens
-  Numerics numerics = Numerics::kBf16;
-  int threads = 0;              // 0: as many as this process may use
-  int64_t prefill_chunk = 512;  // prompt tokens run at once; changes memory and speed, not the result
+  EngineOptions engine;           // how the model is held and run
   // A sequence as a file, docs/formats.md, "Sequence state". What is loaded stands before the prompt, which may then be
   // empty; what is saved has seen the prompt and all generated tokens (but for a last one without room in the context).
   std::filesystem::path load_state, save_state;
@@ -65,6 +64,8 @@ struct GenerateResult {
   std::string text;  // what the sink got, joined: without an end token, without a stop string and what follows it
   FinishReason finish = FinishReason::kLength;
   std::string stop;  // the stop string that ended it
+  MemoryPlan plan;
+  std::optional<StreamReport> stream;  // with experts on the drive
   double load_seconds = 0;
   double prefill_seconds = 0;
   double decode_seconds = 0;  // everything after the prompt

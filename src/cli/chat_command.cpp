@@ -5,6 +5,7 @@
 
 #include "cli/chat_line.h"
 #include "cli/command.h"
+#include "cli/engine_options.h"
 #include "cli/generation_options.h"
 #include "cli/model_argument.h"
 #include "cli/reply_printer.h"
@@ -16,6 +17,7 @@ namespace trefoil::cli {
 namespace {
 
 struct ChatArguments {
+  EngineArguments engine;
   std::string model;
   std::string think = "max";
   std::string load_state;
@@ -151,10 +153,11 @@ class Chat {
 int run_chat(Context& context, ChatArguments& arguments) {
   ConversationOptions& o = arguments.options;
   o.model = resolve_model(arguments.model);
-  o.threads = context.threads;
+  o.engine = finish_engine_options(arguments.engine, context.threads);
   o.thinking = arguments.think != "off";
   o.thinking_effort = o.thinking ? arguments.think : "";
   o.snapshot_bytes = parse_size(arguments.state_memory);
+  o.engine.reserved_bytes = o.snapshot_bytes;
   o.stop_flag = &context.stop;
   Chat chat(context, arguments);
   if (!arguments.load_state.empty()) chat.load(arguments.load_state);
@@ -176,7 +179,8 @@ void add_chat(CLI::App& program, Context& context) {
   command->add_flag("--hide-reasoning", arguments->hides_reasoning, "show answers only");
   add_length_option(*command, o.max_new_tokens, "tokens of a reply at most, reasoning included");
   add_sampling_options(*command, o.sampling);
-  add_forward_options(*command, o.numerics, o.prefill_chunk);
+  add_engine_options(*command, arguments->engine);
+  add_prefill_option(*command, arguments->engine);
   command->add_option("--load-state", arguments->load_state, "go on with the conversation that /save wrote");
   command->add_option("--state-memory", arguments->state_memory, "for snapshots to go back to; less costs time only")
       ->capture_default_str();

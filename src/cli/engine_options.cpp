@@ -8,6 +8,9 @@ namespace trefoil::cli {
 
 void add_engine_options(CLI::App& command, EngineArguments& engine) {
   EngineOptions& o = engine.options;
+  command.add_option("--numerics", o.numerics, "bf16: as the release computes (default); f32")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, Numerics>{{"bf16", Numerics::kBf16}, {"f32", Numerics::kF32}}));
   command
       .add_option("--kernels", o.kernels,
                   "products with packed weights: exact (default), fast16, fast8, or reference, which decodes them")
@@ -32,6 +35,10 @@ void add_engine_options(CLI::App& command, EngineArguments& engine) {
   command.add_option("-c,--context,--ctx-size", o.context, "tokens a sequence may have, as the memory plan counts them")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+}
+
+void add_prefill_option(CLI::App& command, EngineArguments& engine) {
+  command.add_option("--prefill-chunk", engine.options.prefill_chunk, "prompt tokens run at once")->capture_default_str();
 }
 
 EngineOptions finish_engine_options(const EngineArguments& engine, int threads) {

@@ -14,6 +14,7 @@ struct EngineArguments {
   std::string memory;
 };
 void add_engine_options(CLI::App& command, EngineArguments& engine);
+void add_prefill_option(CLI::App& command, EngineArguments& engine);  // --prefill-chunk
 EngineOptions finish_engine_options(const EngineArguments& engine, int threads);
 
 }  // namespace trefoil::cli

@@ -1,7 +1,5 @@
 #include "cli/generation_options.h"
 
-#include <map>
-
 #include "cli/command.h"
 
 namespace trefoil::cli {
@@ -20,13 +18,6 @@ void add_sampling_options(CLI::App& command, SamplingOptions& sampling) {
 
 void add_length_option(CLI::App& command, int64_t& max_new_tokens, const std::string& what) {
   command.add_option("-n,--max-new-tokens,--n-predict", max_new_tokens, what)->capture_default_str();
-}
-
-void add_forward_options(CLI::App& command, Numerics& numerics, int64_t& prefill_chunk) {
-  const std::map<std::string, Numerics> names{{"bf16", Numerics::kBf16}, {"f32", Numerics::kF32}};
-  command.add_option("--numerics", numerics, "bf16: as the release computes (default); f32")
-      ->transform(CLI::CheckedTransformer(names));
-  command.add_option("--prefill-chunk", prefill_chunk, "prompt tokens run at once")->capture_default_str();
 }
 
 }  // namespace trefoil::cli

@@ -10,8 +10,7 @@ namespace trefoil::cli {
 // --seed, --temp, --top-p, --top-k, --min-p; what `sampling` holds is the default.
 void add_sampling_options(CLI::App& command, SamplingOptions& sampling);
 
-// --max-new-tokens, --numerics, --prefill-chunk, for GenerateOptions and ConversationOptions.
+// --max-new-tokens.
 void add_length_option(CLI::App& command, int64_t& max_new_tokens, const std::string& what);
-void add_forward_options(CLI::App& command, Numerics& numerics, int64_t& prefill_chunk);
 
 }  // namespace trefoil::cli

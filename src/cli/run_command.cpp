@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/engine_options.h"
 #include "cli/generation_options.h"
 #include "cli/model_argument.h"
 #include "cli/terminal_text.h"
@@ -12,6 +13,7 @@ namespace trefoil::cli {
 namespace {
 
 struct RunArguments {
+  EngineArguments engine;
   std::string model;
   std::string prompt;
   std::string prompt_file;
@@ -33,11 +35,24 @@ std::string stats_of(const GenerateResult& result) {
                      per_second(decoded, result.decode_seconds), to_string(result.finish));
 }
 
+std::string memory_of(const MemoryPlan& plan) {
+  return fmt::format("memory: {:.2f} GB planned of {:.2f} GB; {}", static_cast<double>(plan.total_bytes()) / 1e9,
+                     static_cast<double>(plan.budget_bytes) / 1e9, plan.why);
+}
+
+std::string stream_of(const StreamReport& stream) {
+  return fmt::format(
+      "drive: {}; of the experts used {} were in memory before their step, {} on their way, {} not begun; {:.1f} MB read, "
+      "{:.2f} s waited",
+      stream.mode, stream.hits, stream.late_hits, stream.misses, static_cast<double>(stream.bytes_read) / 1e6,
+      stream.wait_seconds);
+}
+
 int run_generation(Context& context, RunArguments& arguments) {
   GenerateOptions& o = arguments.options;
   o.model = resolve_model(arguments.model);
   o.prompt = arguments.prompt_file.empty() ? arguments.prompt : read_text_input(arguments.prompt_file);
-  o.threads = context.threads;
+  o.engine = finish_engine_options(arguments.engine, context.threads);
   o.load_state = expand_home(arguments.load_state);
   o.save_state = expand_home(arguments.save_state);
   o.stop_flag = &context.stop;
@@ -50,7 +65,11 @@ int run_generation(Context& context, RunArguments& arguments) {
   if (arguments.show_prompt) show(o.prompt);
   const GenerateResult result = generate(o, show, context.progress.get());
   print("\n");
-  if (arguments.stats) complain(stats_of(result));
+  if (arguments.stats) {
+    complain(stats_of(result));
+    complain(memory_of(result.plan));
+    if (result.stream) complain(stream_of(*result.stream));
+  }
   if (result.finish == FinishReason::kCancelled) {
     const bool is_lost = !o.save_state.empty() && !result.prompt_is_read;
     throw Error(ErrorCode::kCancelled,
@@ -77,7 +96,8 @@ void add_run(CLI::App& program, Context& context) {
   command->add_option("--stop", o.stop, "end before this text; may be repeated");
   command->add_flag("--markup", o.markup, "names of special tokens in the prompt are special tokens");
   command->add_flag("--ignore-eos", o.ignore_eos, "go on after the model's end tokens");
-  add_forward_options(*command, o.numerics, o.prefill_chunk);
+  add_engine_options(*command, arguments->engine);
+  add_prefill_option(*command, arguments->engine);
   CLI::Option* load = command->add_option("--load-state", arguments->load_state, "go on behind this saved sequence");
   command->add_option("--save-state", arguments->save_state, "save the sequence, prompt and text, to go on later");
   command->add_flag("--show-prompt", arguments->show_prompt, "print the prompt before what follows it");

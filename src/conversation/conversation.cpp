@@ -23,8 +23,8 @@ void check_options(const ConversationOptions& options) {
   if (options.max_new_tokens < 1) {
     fail(ErrorCode::kInvalidArgument, "max_new_tokens is {}, expected 1 or more", options.max_new_tokens);
   }
-  if (options.prefill_chunk < 1) {
-    fail(ErrorCode::kInvalidArgument, "prefill_chunk is {}, expected 1 or more", options.prefill_chunk);
+  if (options.engine.prefill_chunk < 1) {
+    fail(ErrorCode::kInvalidArgument, "prefill_chunk is {}, expected 1 or more", options.engine.prefill_chunk);
   }
   const Sampler checked(options.sampling);
 }
@@ -46,7 +46,7 @@ ReplyPart part_of(ReplyEvent::Kind kind) {
 struct Conversation::Impl {
   explicit Impl(const ConversationOptions& given)
       : options(given),
-        model(given.model, given.numerics, given.threads),
+        model(given.model, given.engine),
         turns(model.tokenizer(), given.thinking, given.thinking_effort),
         store(given.snapshot_bytes),
         history(turns.beginning(given.system)),
@@ -79,7 +79,7 @@ struct Conversation::Impl {
 
 bool Conversation::Impl::read(std::span<const int32_t> ids, const std::atomic<bool>* stop, ProgressSink* progress) {
   const std::span<const int32_t> rest = ids.subspan(static_cast<size_t>(session.position()));
-  const int64_t done = session.extend(rest, {options.prefill_chunk, progress, stop});
+  const int64_t done = session.extend(rest, {options.engine.prefill_chunk, progress, stop});
   if (progress != nullptr) progress->make_way();
   return done == static_cast<int64_t>(rest.size());
 }

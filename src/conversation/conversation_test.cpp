@@ -19,7 +19,7 @@ ConversationOptions tiny() {
   ConversationOptions options;
   options.model = testing::tiny_k3_dir();
   options.max_new_tokens = 10;
-  options.threads = 2;
+  options.engine.threads = 2;
   return options;
 }
 
@@ -139,8 +139,8 @@ TEST(Conversation, TheSeedAndNothingElseDecides) {
   ConversationOptions options = tiny();
   options.sampling.seed = 11;
   Conversation one(options);
-  options.threads = 1;
-  options.prefill_chunk = 3;
+  options.engine.threads = 1;
+  options.engine.prefill_chunk = 3;
   Conversation other(options);
   options.sampling.seed = 12;
   Conversation third(options);
@@ -192,7 +192,7 @@ TEST(Conversation, WhatCannotBeLoadedChangesNothing) {
   plain.save(folder.path() / "state");
   refused("without reasoning");
   options = tiny();
-  options.numerics = Numerics::kF32;
+  options.engine.numerics = Numerics::kF32;
   Conversation f32(options);
   f32.save(folder.path() / "state");
   refused("other numerics");
@@ -231,7 +231,7 @@ TEST(Conversation, AMessageThatIsStoppedWhileItIsReadIsWithdrawn) {
   std::atomic<bool> stop{false};
   ConversationOptions options = tiny();
   options.stop_flag = &stop;
-  options.prefill_chunk = 4;
+  options.engine.prefill_chunk = 4;
   Conversation conversation(options), undisturbed(options);
   EXPECT_EQ(reply_of(conversation, "How does it work?"), reply_of(undisturbed, "How does it work?"));
   struct Sink : ProgressSink {

@@ -25,8 +25,8 @@ void check_options(const GenerateOptions& options) {
   if (options.max_new_tokens < 0) {
     fail(ErrorCode::kInvalidArgument, "max_new_tokens is {}, expected 0 or more", options.max_new_tokens);
   }
-  if (options.prefill_chunk < 1) {
-    fail(ErrorCode::kInvalidArgument, "prefill_chunk is {}, expected 1 or more", options.prefill_chunk);
+  if (options.engine.prefill_chunk < 1) {
+    fail(ErrorCode::kInvalidArgument, "prefill_chunk is {}, expected 1 or more", options.engine.prefill_chunk);
   }
 }
 
@@ -60,7 +60,7 @@ class Generation {
       fail(ErrorCode::kInvalidArgument, "the prompt has {} tokens after {}, max_position_embeddings is {}", ids.size(),
            session_.position(), model_.model().config().max_position_embeddings);
     }
-    const int64_t done = session_.extend(ids, {options_.prefill_chunk, progress, options_.stop_flag});
+    const int64_t done = session_.extend(ids, {options_.engine.prefill_chunk, progress, options_.stop_flag});
     if (progress != nullptr) progress->make_way();
     return done == static_cast<int64_t>(ids.size());
   }
@@ -154,7 +154,8 @@ GenerateResult generate(const GenerateOptions& options, const TextSink& sink, Pr
   check_options(options);
   if (!options.save_state.empty()) check_snapshot_place(options.save_state);
   const Stopwatch load_time;
-  TextModel model(options.model, options.numerics, options.threads);
+  TextModel model(options.model, options.engine);
+
   GenerateResult result;
   result.prompt_ids = prompt_of(options, model.tokenizer());
   Generation generation(options, model, sink);
@@ -162,6 +163,7 @@ GenerateResult generate(const GenerateOptions& options, const TextSink& sink, Pr
   if (result.prompt_ids.empty() && result.loaded_tokens == 0)
     fail(ErrorCode::kInvalidArgument, "the prompt is empty, and no token is added to it: nothing to continue");
   result.load_seconds = load_time.seconds();
+  result.plan = model.engine().plan();
 
   const Stopwatch prefill_time;
   result.prompt_is_read = generation.prefill(result.prompt_ids, progress);
@@ -175,6 +177,7 @@ GenerateResult generate(const GenerateOptions& options, const TextSink& sink, Pr
   generation.run(result);
   result.decode_seconds = decode_time.seconds();
   if (!options.save_state.empty()) generation.save(result);
+  result.stream = model.engine().stream_report();
   return result;
 }
 

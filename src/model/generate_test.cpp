@@ -19,7 +19,7 @@ GenerateOptions tiny(const std::string& prompt = "The package contains") {
   options.model = testing::tiny_k3_dir();
   options.prompt = prompt;
   options.max_new_tokens = 12;
-  options.threads = 2;
+  options.engine.threads = 2;
   return options;
 }
 
@@ -41,7 +41,7 @@ TEST(Generate, FollowsTheGoldenGreedyContinuation) {
     const std::vector<double> margin = item.value()["top1_margin"];
     const auto close = std::find_if(margin.begin(), margin.end(), [](double value) { return value < 1e-3; });
     GenerateOptions options = tiny();
-    options.numerics = Numerics::kF32;
+    options.engine.numerics = Numerics::kF32;
     options.prompt_ids = json["prompts"][item.key()]["ids"].get<std::vector<int32_t>>();
     options.max_new_tokens = close - margin.begin();
     const std::vector<int32_t> all = item.value()["ids"];
@@ -71,8 +71,8 @@ TEST(Generate, ThePrefillChunkAndTheThreadsDoNotChangeTheText) {
   GenerateOptions options = tiny();
   options.sampling = {.temperature = 1, .top_p = 0.95, .seed = 3};
   const GenerateResult whole = generate(options, nullptr);
-  options.prefill_chunk = 1;
-  options.threads = 1;
+  options.engine.prefill_chunk = 1;
+  options.engine.threads = 1;
   EXPECT_EQ(generate(options, nullptr).ids, whole.ids);
   options.sampling.seed = 4;
   EXPECT_NE(generate(options, nullptr).ids, whole.ids);
@@ -139,7 +139,7 @@ TEST(Generate, AStateThatWasSavedGoesOnAsIfNothingHadHappened) {
   const testing::TempDir folder;
   for (const Numerics numerics : {Numerics::kF32, Numerics::kBf16}) {
     GenerateOptions options = tiny();
-    options.numerics = numerics;
+    options.engine.numerics = numerics;
     options.sampling = {.temperature = 1, .seed = 5};
     const GenerateResult whole = generate(options, nullptr);
     options.max_new_tokens = 5;
@@ -152,7 +152,7 @@ TEST(Generate, AStateThatWasSavedGoesOnAsIfNothingHadHappened) {
     const GenerateResult rest = generate(options, nullptr);
     EXPECT_EQ(rest.loaded_tokens, static_cast<int64_t>(whole.prompt_ids.size()) + 5);
     EXPECT_EQ(rest.ids, std::vector<int32_t>(whole.ids.begin() + 5, whole.ids.end()));
-    options.numerics = numerics == Numerics::kF32 ? Numerics::kBf16 : Numerics::kF32;
+    options.engine.numerics = numerics == Numerics::kF32 ? Numerics::kBf16 : Numerics::kF32;
     EXPECT_THAT(error_of(options), HasSubstr("other numerics"));
   }
 }
@@ -183,7 +183,7 @@ TEST(Generate, StopsBetweenTwoChunksOfThePromptAndSavesNothing) {
   sink.stop = &stop;
   GenerateOptions options = tiny();
   options.prompt_ids = {1, 2, 3, 4, 5};
-  options.prefill_chunk = 2;
+  options.engine.prefill_chunk = 2;
   options.stop_flag = &stop;
   options.save_state = folder.path() / "state";
   const GenerateResult result = generate(options, nullptr, &sink);
@@ -200,7 +200,7 @@ TEST(Generate, ReportsThePrefill) {
   } sink;
   GenerateOptions options = tiny();
   options.prompt_ids = {1, 2, 3, 4, 5};
-  options.prefill_chunk = 2;
+  options.engine.prefill_chunk = 2;
   options.max_new_tokens = 0;
   EXPECT_TRUE(generate(options, nullptr, &sink).ids.empty());
   EXPECT_EQ(sink.done, (std::vector<int64_t>{0, 2, 4, 5}));
@@ -212,7 +212,7 @@ TEST(Generate, WrongOptionsAreNamed) {
   options.max_new_tokens = -1;
   EXPECT_THAT(error_of(options), HasSubstr("max_new_tokens"));
   options = tiny();
-  options.prefill_chunk = 0;
+  options.engine.prefill_chunk = 0;
   EXPECT_THAT(error_of(options), HasSubstr("prefill_chunk"));
   options = tiny();
   options.stop = {""};

@@ -119,7 +119,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const Checkpoint& checkpoint, 
   plan.trunk_bytes = decoded ? 0 : trunk_bytes(checkpoint, options.trunk);
   plan.state_bytes = state_bytes(config, options.context) * static_cast<uint64_t>(options.sequences);
   plan.scratch_bytes = scratch_bytes(config, options, options.threads > 0 ? options.threads : usable_cpus());
-  plan.program_bytes = kProgram + kHeaderBytesPerTensor * checkpoint.tensors().size();
+  plan.program_bytes = options.reserved_bytes + kProgram + kHeaderBytesPerTensor * checkpoint.tensors().size();
   // A copy of its own only to read headers: nothing of it is kept.
   const ExpertLayout layout({std::shared_ptr<const Checkpoint>(&checkpoint, [](const Checkpoint*) {})}, config);
   if (decoded && options.experts != ExpertPlacement::kDrive) {

@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint64_t kPieceBytes = 4096;
 
-// An option that changes bits belongs into the fingerprint.
-static_assert(sizeof(ForwardOptions) == 3 * sizeof(int), "a member of ForwardOptions is not in the fingerprint");
+// An option that changes bits belongs into the fingerprint; lookahead does not.
+static_assert(sizeof(ForwardOptions) == 5 * sizeof(int), "a member of ForwardOptions is not in the fingerprint");
 
 std::string described(const ModelConfig& c) {
   std::string text = fmt::format(
@@ -47,11 +47,12 @@ void add_samples(const Checkpoint& checkpoint, Sha256* hash) {
 
 }  // namespace
 
-std::string model_fingerprint(const ModelConfig& config, const Checkpoint& checkpoint, const ForwardOptions& options) {
+std::string model_fingerprint(const ModelConfig& config, const Checkpoint& checkpoint, const ForwardOptions& options,
+                              TrunkForm trunk) {
   Sha256 hash;
-  hash.update(as_bytes_of(fmt::format("trefoil sequence state\n{}\nnumerics {} kda {} mla {}\n", described(config),
+  hash.update(as_bytes_of(fmt::format("trefoil sequence state\n{}\nnumerics {} kda {} mla {} kernels {} trunk {}\n", described(config),
                                       static_cast<int>(options.numerics), static_cast<int>(options.kda),
-                                      static_cast<int>(options.mla))));
+                                      static_cast<int>(options.mla), to_string(options.kernels), static_cast<int>(trunk))));
   std::string line;
   for (const TensorRef& tensor : checkpoint.tensors()) {
     line.clear();

@@ -166,15 +166,17 @@ TEST(ModelFingerprint, KnowsNumericsFormsDimensionsNamesAndValues) {
   const Checkpoint checkpoint = Checkpoint::open(testing::tiny_k3_dir());
   const ModelConfig config = load_model_config(testing::tiny_k3_dir());
   const ForwardOptions options;
-  const std::string own = model_fingerprint(config, checkpoint, options);
+  const std::string own = model_fingerprint(config, checkpoint, options, TrunkForm::kBf16);
   EXPECT_EQ(own.size(), 64u);
-  EXPECT_EQ(model_fingerprint(config, Checkpoint::open(testing::tiny_k3_dir(), Checkpoint::Access::kRead), options),
+  EXPECT_EQ(model_fingerprint(config, Checkpoint::open(testing::tiny_k3_dir(), Checkpoint::Access::kRead), options, TrunkForm::kBf16),
             own);
-  EXPECT_NE(model_fingerprint(config, checkpoint, {.numerics = Numerics::kF32}), own);
-  EXPECT_NE(model_fingerprint(config, checkpoint, {.mla = MlaForm::kAbsorbed}), own);
+  EXPECT_NE(model_fingerprint(config, checkpoint, {.numerics = Numerics::kF32}, TrunkForm::kBf16), own);
+  EXPECT_NE(model_fingerprint(config, checkpoint, {.mla = MlaForm::kAbsorbed}, TrunkForm::kBf16), own);
+  EXPECT_NE(model_fingerprint(config, checkpoint, {.kernels = KernelMode::kFast8}, TrunkForm::kBf16), own);
+  EXPECT_NE(model_fingerprint(config, checkpoint, options, TrunkForm::kInt8), own);
   ModelConfig other = config;
   other.rms_norm_eps *= 1.0000001;
-  EXPECT_NE(model_fingerprint(other, checkpoint, options), own);
+  EXPECT_NE(model_fingerprint(other, checkpoint, options, TrunkForm::kBf16), own);
 
   const testing::TempDir copy;  // the same headers, other values
   for (const auto& file : std::filesystem::directory_iterator(testing::tiny_k3_dir()))
@@ -184,7 +186,7 @@ TEST(ModelFingerprint, KnowsNumericsFormsDimensionsNamesAndValues) {
   const uint64_t data = checkpoint.header(2).data_start;
   for (size_t at = data; at < bytes.size(); ++at) bytes[at] = static_cast<char>(bytes[at] ^ 1);
   testing::write_text(shard, bytes);
-  EXPECT_NE(model_fingerprint(config, Checkpoint::open(copy.path()), options), own);
+  EXPECT_NE(model_fingerprint(config, Checkpoint::open(copy.path()), options, TrunkForm::kBf16), own);
 }
 
 }  // namespace

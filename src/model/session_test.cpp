@@ -44,7 +44,7 @@ class TinySession : public ::testing::TestWithParam<Numerics> {};
 INSTANTIATE_TEST_SUITE_P(BothNumerics, TinySession, ::testing::Values(Numerics::kF32, Numerics::kBf16));
 
 TEST_P(TinySession, RestoredEqualsRecomputedAtEverySplit) {
-  TextModel text(testing::tiny_k3_dir(), GetParam(), 1);
+  TextModel text(testing::tiny_k3_dir(), EngineOptions{.numerics = GetParam(), .threads = 1});
   const testing::TempDir folder;
   const std::vector<int32_t> ids = text.tokenizer().encode("The function returns the number of arguments.");
   const std::span<const int32_t> all(ids);

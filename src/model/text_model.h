@@ -5,9 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "base/parallel.h"
-#include "checkpoint/checkpoint.h"
-#include "model/model.h"
+#include "model/engine.h"
 #include "model/sequence_snapshot.h"
 #include "trefoil/tokenizer.h"
 
@@ -15,23 +13,20 @@ namespace trefoil {
 
 class TextModel {
  public:
-  // `threads` 0: as many as this process may use. Errors as load_model_config, Tokenizer::load, Checkpoint::open and
-  // Model; kCorrupt when the tokenizer has more or fewer ids than the model.
-  TextModel(const std::filesystem::path& folder, Numerics numerics, int threads);
+  // Errors as Tokenizer::load and Engine; kCorrupt when the tokenizer has more or fewer ids than the model.
+  TextModel(const std::filesystem::path& folder, const EngineOptions& options);
   TextModel(const TextModel&) = delete;
   TextModel& operator=(const TextModel&) = delete;
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
-  const Model& model() const { return *model_; }
+  const Model& model() const { return engine_->model(); }
+  const Engine& engine() const { return *engine_; }
   const SnapshotShape& snapshot_shape();  // its fingerprint is worked out when it is first asked for
   bool is_end(int32_t id) const;          // one of the config's end tokens
 
  private:
-  ModelConfig config_;
   Tokenizer tokenizer_;
-  std::shared_ptr<const Checkpoint> checkpoint_;
-  ThreadPool pool_;
-  std::unique_ptr<const Model> model_;
+  std::unique_ptr<Engine> engine_;
   SnapshotShape shape_;
 };
 
