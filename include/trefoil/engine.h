@@ -22,15 +22,16 @@ struct EngineOptions {
   KernelMode kernels = KernelMode::kExact;  // kReference: every weight is decoded from the mapped checkpoint
   TrunkForm trunk = TrunkForm::kBf16;
   ExpertPlacement experts = ExpertPlacement::kAuto;
-  uint64_t memory_bytes = 0;                      // for all of the process; 0: what this machine and its cgroups leave
-  std::vector<std::filesystem::path> model_dirs;  // copies of the checkpoint on other drives, which share the reads
-  std::string read_mode = "auto";                 // of the drive: auto, io_uring, pread, buffered
-  bool lookahead = true;                          // guess the next layer's experts while its attention runs
-  int threads = 0;                                // 0: as many as this process may use
-  int64_t context = 32'768;                       // tokens that memory is set aside for, of each sequence
-  int64_t sequences = 1;                          // at the same time
-  int64_t prefill_chunk = 512;                    // prompt tokens run at once; memory and speed only
-  uint64_t reserved_bytes = 0;                    // that the caller wants left for itself
+  uint64_t memory_bytes = 0;  // for all of the process; 0: what this machine and its cgroups leave
+  std::vector<std::filesystem::path> model_dirs =
+      {};                          // copies of the checkpoint on other drives, which share the reads
+  std::string read_mode = "auto";  // of the drive: auto, io_uring, pread, buffered
+  bool lookahead = true;           // guess the next layer's experts while its attention runs
+  int threads = 0;                 // 0: as many as this process may use
+  int64_t context = 32'768;        // tokens that memory is set aside for, of each sequence
+  int64_t sequences = 1;           // at the same time
+  int64_t prefill_chunk = 512;     // prompt tokens run at once; memory and speed only
+  uint64_t reserved_bytes = 0;     // that the caller wants left for itself
 };
 
 // What the process will have resident at most, part by part, before anything is loaded.
@@ -45,9 +46,7 @@ struct MemoryPlan {
   int64_t expert_slots = 0;  // of the cache
   std::string why;           // one sentence
 
-  uint64_t total_bytes() const {
-    return trunk_bytes + expert_bytes + state_bytes + scratch_bytes + program_bytes;
-  }
+  uint64_t total_bytes() const { return trunk_bytes + expert_bytes + state_bytes + scratch_bytes + program_bytes; }
 };
 
 // Where the time of streaming goes. Counters as stream/expert_store.h tells them.

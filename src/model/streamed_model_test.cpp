@@ -24,6 +24,10 @@ struct Storage {
   int bits;  // 0: the bundled MXFP4
   PackedLayout layout = PackedLayout::kDense;
 };
+// A name without addresses, which differ from run to run.
+void PrintTo(const Storage& storage, std::ostream* out) {
+  *out << storage.name;
+}
 constexpr Storage kStorages[] = {
     {"Mxfp4", 0}, {"Int3Dense", 3}, {"Int3Padded", 3, PackedLayout::kPadded}, {"Int4", 4}};
 

@@ -72,7 +72,7 @@ class Conversations(Talk):
 
     def test_without_reasoning_and_with_it_hidden(self):
         talk = command("chat", "-n", 16)
-        self.assertRegex(self.done([*talk, "--think", "off"], text="Hello.").stdout, rb"^\[answer\]\n.")
+        self.assertRegex(self.done([*talk, "--think", "off"], text="Hello.").stdout, rb"^\[answer\]\n[\s\S]")
         self.assertEqual(self.done([*talk, "--hide-reasoning"], text="Hello.").stdout, b"")  # it has only begun to reason
 
     def test_saved_and_loaded_equals_gone_on(self):
