@@ -15,20 +15,20 @@ namespace trefoil {
 
 // A figure as a ratio: medians over rounds of (ceiling, measured, ceiling), with the quartiles of the ratio.
 struct BenchRow {
-  std::string what;     // "int3 fast8, 1 token"
-  std::string unit;     // of rate and ceiling: "GB/s", "GFLOP/s"
+  std::string what;  // "int3 fast8, 1 token"
+  std::string unit;  // of rate and ceiling: "GB/s", "GFLOP/s"
   int threads = 0;
-  double rate = 0;      // median
-  double ceiling = 0;   // median of what this machine reached at most beside it
-  double ratio = 0;     // median of the rounds' ratios
+  double rate = 0;                       // median
+  double ceiling = 0;                    // median of what this machine reached at most beside it
+  double ratio = 0;                      // median of the rounds' ratios
   double ratio_low = 0, ratio_high = 0;  // quartiles
   double weights_per_s = 0;              // elements of the matrices a second; 0 where that means nothing
 };
 
 struct BenchKernelsOptions {
-  int threads = 0;             // 0: as many as this process may use
-  int rounds = 7;              // of each row
-  int64_t rows = 3072;         // of one matrix
+  int threads = 0;      // 0: as many as this process may use
+  int rounds = 7;       // of each row
+  int64_t rows = 3072;  // of one matrix
   int64_t cols = 3584;
   uint64_t pool_bytes = 1'500'000'000;  // weights streamed through: several times the last cache
   std::vector<int64_t> tokens = {1, 2, 4, 8, 16, 64, 512};

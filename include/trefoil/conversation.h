@@ -26,7 +26,7 @@ struct ConversationOptions {
   bool thinking = true;                 // replies begin with reasoning
   std::string thinking_effort = "max";  // low, high or max; empty: not said. Only with thinking
   SamplingOptions sampling = {.temperature = 1, .top_p = 0.95};
-  int64_t max_new_tokens = 32768;  // of one reply
+  int64_t max_new_tokens = 32768;                // of one reply
   EngineOptions engine;                          // how the model is held and run
   uint64_t snapshot_bytes = uint64_t{4} << 30;   // memory for snapshots; less costs time, never changes a reply
   const std::atomic<bool>* stop_flag = nullptr;  // set it to end the reply, or the reading of a message, soon

@@ -74,7 +74,8 @@ void set_isa_cap(std::string_view name) {
     cap().store(isa, std::memory_order_relaxed);
     return;
   }
-  fail(ErrorCode::kInvalidArgument, "unknown instruction set '{}' (known: scalar, avx2, avx512, avx512vnni, avx512bf16)", name);
+  fail(ErrorCode::kInvalidArgument,
+       "unknown instruction set '{}' (known: scalar, avx2, avx512, avx512vnni, avx512bf16)", name);
 }
 
 }  // namespace trefoil

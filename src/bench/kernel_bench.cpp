@@ -31,7 +31,6 @@ class MatrixPool {
  public:
   MatrixPool(TileFormat format, const Shape& shape, uint64_t bytes, ThreadPool& pool)
       : format_(format),
-        shape_(shape),
         matrix_bytes_(static_cast<uint64_t>(tiles_bytes(format, shape.rows, shape.cols))),
         stride_(round_up(matrix_bytes_, kCacheLine) + kStagger),
         count_(std::max<int64_t>(1, static_cast<int64_t>(bytes / stride_))),
@@ -45,7 +44,8 @@ class MatrixPool {
   std::span<const std::byte> window(int64_t first, int64_t num_matrices) const {
     const int64_t begin = first % count_;
     const int64_t end = std::min(count_, begin + num_matrices);
-    return memory_.bytes().subspan(stride_ * static_cast<uint64_t>(begin), stride_ * static_cast<uint64_t>(end - begin));
+    return memory_.bytes().subspan(stride_ * static_cast<uint64_t>(begin),
+                                   stride_ * static_cast<uint64_t>(end - begin));
   }
 
  private:
@@ -64,7 +64,6 @@ class MatrixPool {
   }
 
   TileFormat format_;
-  Shape shape_;
   uint64_t matrix_bytes_, stride_;
   int64_t count_;
   PageBuffer memory_;
@@ -88,13 +87,15 @@ class KernelBench {
     const double weights = static_cast<double>(options_.rows * options_.cols);
     BenchRow row;
     if (few) {
-      row = paired(options_.rounds, [&] { return read_window(); }, [&] { return stream(); });
+      row = paired(
+          options_.rounds, [&] { return read_window(); }, [&] { return stream(); });
       row.unit = "GB/s";
       row.weights_per_s = row.rate / static_cast<double>(matrices_.matrix_bytes()) * weights;
     } else {
       const PeakOp op = mode == TileMode::kExact ? PeakOp::kDotBf16 : PeakOp::kDotInt8;
       const double flops = 2 * weights * static_cast<double>(tokens) / static_cast<double>(matrices_.matrix_bytes());
-      row = paired(options_.rounds, [&] { return peak_rate(pool_, op); }, [&] { return flops * stream(); });
+      row = paired(
+          options_.rounds, [&] { return peak_rate(pool_, op); }, [&] { return flops * stream(); });
       row.unit = "GFLOP/s";
       row.weights_per_s = row.rate / (2.0 * static_cast<double>(tokens));
     }
@@ -115,7 +116,8 @@ class KernelBench {
       return static_cast<double>(kRepeats * blocks * kTileRows * options_.cols * pool_.num_threads()) / time.seconds();
     };
     const PeakOp op = mode == TileMode::kExact ? PeakOp::kDotBf16 : PeakOp::kDotInt8;
-    BenchRow row = paired(options_.rounds, [&] { return peak_rate(pool_, op); }, [&] { return 2 * measured(); });
+    BenchRow row = paired(
+        options_.rounds, [&] { return peak_rate(pool_, op); }, [&] { return 2 * measured(); });
     row.unit = "GFLOP/s";
     row.weights_per_s = row.rate / 2;
     return row;

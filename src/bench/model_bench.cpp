@@ -72,14 +72,15 @@ std::string format_stream(const BenchModelResult& result, double step_seconds) {
   const double steps = result.tokens / result.sequences;
   std::string text = fmt::format("drive: {}\n", s.mode);
   text += fmt::format(
-      "experts: {:.1f} % in memory before their step, {:.1f} % on their way, {:.1f} % not begun; {} of {} fit the cache\n",
+      "experts: {:.1f} % in memory before their step, {:.1f} % on their way, {:.1f} % not begun; {} of {} fit the "
+      "cache\n",
       100 * static_cast<double>(s.hits) / experts, 100 * static_cast<double>(s.late_hits) / experts,
       100 * static_cast<double>(s.misses) / experts, result.plan.expert_slots, result.num_experts);
-  text += fmt::format("a token: {:.1f} MB read ({:.1f} MB of it used, {:.1f} MB hinted), at {:.2f} GB/s while reading\n",
-                      static_cast<double>(s.bytes_read) / result.tokens / 1e6,
-                      static_cast<double>(s.bytes_used) / result.tokens / 1e6,
-                      static_cast<double>(s.bytes_hinted) / result.tokens / 1e6,
-                      s.read_seconds > 0 ? static_cast<double>(s.bytes_read) / s.read_seconds / 1e9 : 0.0);
+  text += fmt::format(
+      "a token: {:.1f} MB read ({:.1f} MB of it used, {:.1f} MB hinted), at {:.2f} GB/s while reading\n",
+      static_cast<double>(s.bytes_read) / result.tokens / 1e6, static_cast<double>(s.bytes_used) / result.tokens / 1e6,
+      static_cast<double>(s.bytes_hinted) / result.tokens / 1e6,
+      s.read_seconds > 0 ? static_cast<double>(s.bytes_read) / s.read_seconds / 1e9 : 0.0);
   const double waiting = s.wait_seconds / steps;
   text += fmt::format("a step waits {:.1f} ms of {:.1f} ms for the drive: the bottleneck is {}\n", 1e3 * waiting,
                       1e3 * step_seconds, waiting > step_seconds / 2 ? "the drive" : "memory and arithmetic");
@@ -109,8 +110,8 @@ BenchModelResult bench_model(const BenchModelOptions& options, ProgressSink* pro
     states[i] = engine.model().new_sequence();
     engine.model().forward(random_ids(engine.config(), options.prompt_tokens, options.seed + i), states[i], true);
   }
-  result.prefill_tokens_per_s = static_cast<double>(options.prompt_tokens) * static_cast<double>(sequences) /
-                                prefill_time.seconds();
+  result.prefill_tokens_per_s =
+      static_cast<double>(options.prompt_tokens) * static_cast<double>(sequences) / prefill_time.seconds();
   result.peak_bytes = peak_resident_bytes();
 
   ReadProbe probe(engine.pool());
@@ -152,8 +153,8 @@ BenchModelResult bench_model(const BenchModelOptions& options, ProgressSink* pro
     const auto component = static_cast<ForwardPart>(i);
     if (component == ForwardPart::kOther) continue;
     known += entry.seconds;
-    result.components.push_back({to_string(component), entry.seconds / tokens,
-                                 entry.bytes / static_cast<uint64_t>(options.new_tokens)});
+    result.components.push_back(
+        {to_string(component), entry.seconds / tokens, entry.bytes / static_cast<uint64_t>(options.new_tokens)});
   }
   double total = 0;
   for (const double value : seconds) total += value;
@@ -165,13 +166,15 @@ std::string format_bench(const BenchModelResult& result) {
   const MemoryPlan& plan = result.plan;
   const auto gb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
   std::string text = fmt::format(
-      "memory: planned {:.2f} GB (trunk {:.2f}, experts {:.2f}, states {:.2f}, scratch {:.2f}, program {:.2f}), peak {:.2f} "
+      "memory: planned {:.2f} GB (trunk {:.2f}, experts {:.2f}, states {:.2f}, scratch {:.2f}, program {:.2f}), peak "
+      "{:.2f} "
       "GB\nloaded in {:.1f} s; prefill {:.2f} tokens/s; decode {:.3f} tokens/s\n",
       gb(plan.total_bytes()), gb(plan.trunk_bytes), gb(plan.expert_bytes), gb(plan.state_bytes), gb(plan.scratch_bytes),
       gb(plan.program_bytes), gb(result.peak_bytes), result.load_seconds, result.prefill_tokens_per_s,
       result.decode_tokens_per_s);
   text += fmt::format(
-      "floor: {:.2f} GB a step at {:.1f} GB/s = {:.1f} ms; decode reaches {:.1f} % of it (quartiles {:.1f} - {:.1f} %)\n",
+      "floor: {:.2f} GB a step at {:.1f} GB/s = {:.1f} ms; decode reaches {:.1f} % of it (quartiles {:.1f} - {:.1f} "
+      "%)\n",
       result.floor_seconds * result.read_bytes_per_s / 1e9, result.read_bytes_per_s / 1e9, 1e3 * result.floor_seconds,
       100 * result.floor_ratio, 100 * result.ratio_low, 100 * result.ratio_high);
   if (result.int8_relative_error > 0) {

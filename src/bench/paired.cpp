@@ -38,10 +38,10 @@ std::string format_bench(const std::vector<BenchRow>& rows) {
   std::string text = fmt::format("{:<40} {:>7} {:>9} {:>9} {:<8} {:>7} {:>13} {:>7}\n", "what", "threads", "rate",
                                  "ceiling", "unit", "ratio", "quartiles", "Gw/s");
   for (const BenchRow& row : rows) {
-    fmt::format_to(std::back_inserter(text), "{:<40} {:>7} {:>9.1f} {:>9.1f} {:<8} {:>6.1f}% {:>5.1f} - {:>4.1f}% {:>7}\n",
-                   row.what, row.threads, row.rate / 1e9, row.ceiling / 1e9, row.unit, 100 * row.ratio,
-                   100 * row.ratio_low, 100 * row.ratio_high,
-                   row.weights_per_s > 0 ? fmt::format("{:.1f}", row.weights_per_s / 1e9) : "");
+    fmt::format_to(std::back_inserter(text),
+                   "{:<40} {:>7} {:>9.1f} {:>9.1f} {:<8} {:>6.1f}% {:>5.1f} - {:>4.1f}% {:>7}\n", row.what, row.threads,
+                   row.rate / 1e9, row.ceiling / 1e9, row.unit, 100 * row.ratio, 100 * row.ratio_low,
+                   100 * row.ratio_high, row.weights_per_s > 0 ? fmt::format("{:.1f}", row.weights_per_s / 1e9) : "");
   }
   return text;
 }

@@ -28,16 +28,21 @@ void add_kernels(CLI::App& bench, Context& context) {
 
 void add_model(CLI::App& bench, Context& context) {
   CLI::App* command = bench.add_subcommand(
-      "model", "a model in memory: seconds and bytes of a decoded token by component, against this machine's read rate");
+      "model",
+      "a model in memory: seconds and bytes of a decoded token by component, against this machine's read rate");
   const auto options = std::make_shared<BenchModelOptions>();
   const auto model = std::make_shared<std::string>();
   add_model_argument(*command, *model);
   const auto engine = std::make_shared<EngineArguments>();
   add_engine_options(*command, *engine);
-  command->add_option("--sequences", engine->options.sequences, "decoded together")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--sequences", engine->options.sequences, "decoded together")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_option("--prompt-tokens", options->prompt_tokens, "run at once before")->capture_default_str();
   command->add_option("-n,--new-tokens", options->new_tokens, "decoded and timed one by one")->capture_default_str();
-  command->add_option("-s,--seed", options->seed, "of the random token ids")->check(not_negative())->capture_default_str();
+  command->add_option("-s,--seed", options->seed, "of the random token ids")
+      ->check(not_negative())
+      ->capture_default_str();
   command->callback([&context, options, model, engine] {
     context.run = [&context, options, model, engine] {
       options->model = resolve_model(*model);

@@ -22,9 +22,8 @@ void add_engine_options(CLI::App& command, EngineArguments& engine) {
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, TrunkForm>{{"bf16", TrunkForm::kBf16}, {"int8", TrunkForm::kInt8}}));
   command.add_option("--experts", o.experts, "where routed experts lie: auto (default), memory, or drive")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, ExpertPlacement>{{"auto", ExpertPlacement::kAuto},
-                                                                                 {"memory", ExpertPlacement::kMemory},
-                                                                                 {"drive", ExpertPlacement::kDrive}}));
+      ->transform(CLI::CheckedTransformer(std::map<std::string, ExpertPlacement>{
+          {"auto", ExpertPlacement::kAuto}, {"memory", ExpertPlacement::kMemory}, {"drive", ExpertPlacement::kDrive}}));
   command.add_option("--memory", engine.memory, "for all of the process, as 64GiB (default: what the machine leaves)");
   command.add_option("--model-dirs", o.model_dirs, "copies of the model on other drives, to read experts from as well")
       ->delimiter(',');
@@ -32,13 +31,15 @@ void add_engine_options(CLI::App& command, EngineArguments& engine) {
       ->check(CLI::IsMember({"auto", "io_uring", "pread", "buffered"}))
       ->capture_default_str();
   command.add_flag("!--no-lookahead", o.lookahead, "do not guess the next layer's experts");
-  command.add_option("-c,--context,--ctx-size", o.context, "tokens a sequence may have, as the memory plan counts them")
+  command
+      .add_option("-c,--context,--ctx-size", o.context, "tokens a sequence may have, as the memory plan counts them")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }
 
 void add_prefill_option(CLI::App& command, EngineArguments& engine) {
-  command.add_option("--prefill-chunk", engine.options.prefill_chunk, "prompt tokens run at once")->capture_default_str();
+  command.add_option("--prefill-chunk", engine.options.prefill_chunk, "prompt tokens run at once")
+      ->capture_default_str();
 }
 
 EngineOptions finish_engine_options(const EngineArguments& engine, int threads) {

@@ -42,7 +42,8 @@ std::string memory_of(const MemoryPlan& plan) {
 
 std::string stream_of(const StreamReport& stream) {
   return fmt::format(
-      "drive: {}; of the experts used {} were in memory before their step, {} on their way, {} not begun; {:.1f} MB read, "
+      "drive: {}; of the experts used {} were in memory before their step, {} on their way, {} not begun; {:.1f} MB "
+      "read, "
       "{:.2f} s waited",
       stream.mode, stream.hits, stream.late_hits, stream.misses, static_cast<double>(stream.bytes_read) / 1e6,
       stream.wait_seconds);

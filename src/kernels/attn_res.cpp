@@ -8,8 +8,8 @@
 
 namespace trefoil {
 
-TREFOIL_VECTORIZE void attn_res_mix(std::span<const float* const> candidates, std::span<const float> wp, float eps, Rounding rounding,
-                  std::span<float> scores, std::span<float> out) noexcept {
+TREFOIL_VECTORIZE void attn_res_mix(std::span<const float* const> candidates, std::span<const float> wp, float eps,
+                                    Rounding rounding, std::span<float> scores, std::span<float> out) noexcept {
   const int64_t hidden = static_cast<int64_t>(out.size());
   for (size_t i = 0; i < candidates.size(); ++i) {
     const float* v = candidates[i];

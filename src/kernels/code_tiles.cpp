@@ -15,7 +15,6 @@ namespace {
 constexpr int kFields = 8;
 constexpr int kHalfCols = 32;
 
-
 // Eight codes of three bits, in the low 24 bits of `stream`, one in each byte.
 uint64_t spread_eight(uint64_t stream) {
   uint64_t x = (stream & 0xFFF) | (stream & 0xFFF000) << 20;

@@ -83,7 +83,8 @@ template <int Shift>
 
 // Halves [half, half + count) of the columns of 16 rows, whose words are x.
 template <TileFormat F>
-[[gnu::always_inline]] inline void write_halves(const __m512i* x, int64_t half, int64_t count, int h, std::byte* tiles) {
+[[gnu::always_inline]] inline void write_halves(const __m512i* x, int64_t half, int64_t count, int h,
+                                                std::byte* tiles) {
   for (int64_t i = 0; i < count; ++i) {
     std::byte* out = tiles + (half + i) / 2 * tile_bytes(F) + (2 * ((half + i) % 2) + h) * plane_bytes(F);
     if constexpr (F == TileFormat::kInt3) {

@@ -1,12 +1,12 @@
-#include "kernels/elementary.h"
 #include "base/vectorize.h"
+#include "kernels/elementary.h"
 #include "kernels/kda.h"
 #include "kernels/lanes.h"
 
 namespace trefoil {
 
-TREFOIL_VECTORIZE void kda_log_decay(std::span<const float> g, std::span<const float> dt_bias, float exp_a_log, double lower_bound,
-                   std::span<float> lg) noexcept {
+TREFOIL_VECTORIZE void kda_log_decay(std::span<const float> g, std::span<const float> dt_bias, float exp_a_log,
+                                     double lower_bound, std::span<float> lg) noexcept {
   for (size_t d = 0; d < g.size(); ++d) {
     const float x = exp_a_log * (g[d] + dt_bias[d]);
     lg[d] = static_cast<float>(lower_bound * sigmoid_core(x));
@@ -16,7 +16,8 @@ TREFOIL_VECTORIZE void kda_log_decay(std::span<const float> g, std::span<const f
 namespace {
 
 // One row of the state (one value channel) through one token; returns the output of that channel.
-[[gnu::always_inline]] inline float step_row(float* s, const float* alpha, const float* k, const float* q, float v, float beta, int64_t dim) {
+[[gnu::always_inline]] inline float step_row(float* s, const float* alpha, const float* k, const float* q, float v,
+                                             float beta, int64_t dim) {
   for (int64_t d = 0; d < dim; ++d) s[d] *= alpha[d];
   const float correction = beta * (v - lane_dot(s, k, dim));
   for (int64_t d = 0; d < dim; ++d) s[d] += correction * k[d];

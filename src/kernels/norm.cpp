@@ -17,13 +17,14 @@ TREFOIL_VECTORIZE float inverse_rms(std::span<const float> x, float eps) {
 }  // namespace
 
 TREFOIL_VECTORIZE void rms_norm(std::span<const float> x, std::span<const float> weight, float eps, Rounding rounding,
-              std::span<float> out) noexcept {
+                                std::span<float> out) noexcept {
   const float inverse = inverse_rms(x, eps);
   for (size_t i = 0; i < x.size(); ++i) out[i] = rounded(weight[i] * rounded(x[i] * inverse, rounding), rounding);
 }
 
-TREFOIL_VECTORIZE void gated_rms_norm(std::span<const float> x, std::span<const float> weight, std::span<const float> gate, float eps,
-                    Rounding rounding, std::span<float> out) noexcept {
+TREFOIL_VECTORIZE void gated_rms_norm(std::span<const float> x, std::span<const float> weight,
+                                      std::span<const float> gate, float eps, Rounding rounding,
+                                      std::span<float> out) noexcept {
   const float inverse = inverse_rms(x, eps);
   for (size_t i = 0; i < x.size(); ++i) {
     out[i] = rounded(weight[i] * x[i] * inverse * sigmoid_f32(gate[i]), rounding);

@@ -39,7 +39,8 @@ struct Row {
     if constexpr (F == RowFormat::kBf16) {
       return _mm256_setzero_ps();
     } else {
-      return _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(static_cast<uint32_t>(scale[i / kInt8Group]) << 16)));
+      return _mm256_castsi256_ps(
+          _mm256_set1_epi32(static_cast<int>(static_cast<uint32_t>(scale[i / kInt8Group]) << 16)));
     }
   }
 };
@@ -55,7 +56,8 @@ void one_row(const RowMatmulArgs& a, int64_t index) noexcept {
   int64_t i = 0;
   for (; i + 16 <= a.w.k; i += 16) {
     const __m256 step = row.step(i);
-    const __m256 w0 = Row<F>::load(row.values + i * kBytes, step), w1 = Row<F>::load(row.values + (i + 8) * kBytes, step);
+    const __m256 w0 = Row<F>::load(row.values + i * kBytes, step),
+                 w1 = Row<F>::load(row.values + (i + 8) * kBytes, step);
     for (int t = 0; t < T; ++t) {
       const float* x = a.x + t * a.x_stride + i;
       low[t] = _mm256_fmadd_ps(_mm256_loadu_ps(x), w0, low[t]);

@@ -57,7 +57,7 @@ void tile(const RowMatmulArgs& a, int64_t row) noexcept {
 #pragma GCC unroll 2
     for (int r = 0; r < R; ++r) lane[t][r] = _mm512_setzero_ps();
   }
-  const auto add = [&](int64_t i, __mmask16 mask, const __m512 (&step)[R]) __attribute__((always_inline)) {
+  const auto add = [&](int64_t i, __mmask16 mask, const __m512(&step)[R]) __attribute__((always_inline)) {
     __m512 w[R];
 #pragma GCC unroll 2
     for (int r = 0; r < R; ++r) w[r] = rows[r].load(i, mask, step[r]);
@@ -75,7 +75,8 @@ void tile(const RowMatmulArgs& a, int64_t row) noexcept {
 #pragma GCC unroll 2
     for (int r = 0; r < R; ++r) {
       step[r] = rows[r].step(i);
-      for (int64_t at = 0; at < kInt8Group * kBytes; at += 64) _mm_prefetch(rows[r].values + i * kBytes + at + kAhead, _MM_HINT_T0);
+      for (int64_t at = 0; at < kInt8Group * kBytes; at += 64)
+        _mm_prefetch(rows[r].values + i * kBytes + at + kAhead, _MM_HINT_T0);
     }
 #pragma GCC unroll 4
     for (int64_t j = 0; j < kInt8Group; j += 16) add(i + j, 0xFFFF, step);

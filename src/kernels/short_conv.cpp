@@ -8,7 +8,7 @@
 namespace trefoil {
 
 TREFOIL_VECTORIZE void short_conv(std::span<const float* const> taps, std::span<const float> weight, Rounding rounding,
-                std::span<float> out) noexcept {
+                                  std::span<float> out) noexcept {
   const size_t channels = out.size();
   std::fill(out.begin(), out.end(), 0.0f);
   for (size_t i = 0; i < taps.size(); ++i) {

@@ -37,7 +37,8 @@ __m256 scale_of(TileFormat format, const std::byte* tile, int c, int q) {
 template <TileFormat F>
 inline void byte_codes(const std::byte* tile, int c, int q, __m256i (&code)[8]) {
   if constexpr (F == TileFormat::kInt3) {
-    const __m256i p0 = load_plane(tile, F, c, q, 0), p1 = load_plane(tile, F, c, q, 1), p2 = load_plane(tile, F, c, q, 2);
+    const __m256i p0 = load_plane(tile, F, c, q, 0), p1 = load_plane(tile, F, c, q, 1),
+                  p2 = load_plane(tile, F, c, q, 2);
     const __m256i seven = _mm256_set1_epi8(7), three = _mm256_set1_epi8(3), four = _mm256_set1_epi8(4);
     const __m256i planes[3] = {p0, p1, p2};
     for (int i = 0; i < 3; ++i) {
@@ -199,7 +200,8 @@ void tile_matmul_avx2(const TileMatmulArgs& args) noexcept {
     for (int64_t token = 0; token < args.x.tokens; ++token) {
       Sums sums;
       for (__m256& y : sums.y) y = _mm256_setzero_ps();
-      for (int64_t g = 0; g < args.x.groups; ++g) add_group(tiles + g * bytes, args.x, g * args.x.token_stride + token, sums);
+      for (int64_t g = 0; g < args.x.groups; ++g)
+        add_group(tiles + g * bytes, args.x, g * args.x.token_stride + token, sums);
       store_rows(args, block, token, sums);
     }
   }

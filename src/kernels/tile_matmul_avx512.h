@@ -111,7 +111,8 @@ struct BlockSums {
   alignas(64) float y[kPassTokens][kTileRows];
 };
 
-inline void store_block(const TileMatmulArgs& args, int64_t block, int64_t token, int64_t count, const BlockSums& sums) {
+inline void store_block(const TileMatmulArgs& args, int64_t block, int64_t token, int64_t count,
+                        const BlockSums& sums) {
   const int64_t rows_left = args.rows - block * kTileRows;
   for (int64_t t = 0; t < count; ++t) {
     float* out = args.y + (token + t) * args.y_stride + block * kTileRows;

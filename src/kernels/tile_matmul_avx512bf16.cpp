@@ -94,9 +94,8 @@ struct ExactKernel {
     for (int c = 0; c < 2; ++c) {
       for (int h = 0; h < 2; ++h) {
         const Planes<F> planes = Planes<F>::load(planes_of<F>(tile, c, h));
-        unroll<kSteps>([&](auto step) __attribute__((always_inline)) {
-          out.w[c][step][h] = values<F, step>(planes, table);
-        });
+        unroll<kSteps>([&](auto step)
+                           __attribute__((always_inline)) { out.w[c][step][h] = values<F, step>(planes, table); });
       }
     }
   }

@@ -23,8 +23,7 @@ template <TileFormat F, int O>
 [[gnu::always_inline]] inline __m512i codes(const Planes<F>& planes) {
   const __m512i code = _mm512_and_si512(field<F, O>(planes), _mm512_set1_epi8(F == TileFormat::kInt3 ? 7 : 15));
   if constexpr (F != TileFormat::kMxfp4) return code;
-  const __m512i table =
-      _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kTwiceE2m1Plus12)));
+  const __m512i table = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kTwiceE2m1Plus12)));
   return _mm512_shuffle_epi8(table, code);
 }
 

@@ -110,8 +110,7 @@ TEST(CodeTiles, EveryElementIsTheOneOnDisk) {
     const int64_t groups = matrix.cols / kTileCols;
     for (int64_t r = 0; r < matrix.rows; ++r) {
       for (int64_t k = 0; k < matrix.cols; ++k) {
-        const std::byte* tile =
-            matrix.aligned() + (r / kTileRows * groups + k / kTileCols) * tile_bytes(format);
+        const std::byte* tile = matrix.aligned() + (r / kTileRows * groups + k / kTileCols) * tile_bytes(format);
         const TileElement element =
             tile_element(format, tile, static_cast<int>(r % kTileRows), static_cast<int>(k % kTileCols));
         ASSERT_EQ(element.value * element.scale, matrix.value[static_cast<size_t>(r * matrix.cols + k)])

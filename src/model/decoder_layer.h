@@ -18,8 +18,7 @@ struct DecoderLayer {
   // Loads "model.layers.{layer}.". A layer that holds the tensors of the other attention kind, or of the other kind of
   // MLP, than the config's lists say is an Error(kCorrupt) naming the layer and the tensor.
   // `store` as Moe takes it; may be null.
-  DecoderLayer(const ModelConfig& config, const WeightSource& weights, int64_t layer,
-               ExpertStore* store = nullptr);
+  DecoderLayer(const ModelConfig& config, const WeightSource& weights, int64_t layer, ExpertStore* store = nullptr);
 
   AttnResSite attention_mix;  // unused where nothing is stacked yet (layer 0)
   AttnResSite mlp_mix;

@@ -54,9 +54,10 @@ Engine::Engine(const std::filesystem::path& folder, const EngineOptions& options
     : options_(options),
       config_(load_model_config(folder)),
       // Mapped pages would count as the process's own; what is held in memory is read.
-      checkpoint_(std::make_shared<const Checkpoint>(Checkpoint::open(
-          folder, uses_resident_forms(options) || options.experts == ExpertPlacement::kDrive ? Checkpoint::Access::kRead
-                                                                                             : Checkpoint::Access::kMapped))),
+      checkpoint_(std::make_shared<const Checkpoint>(
+          Checkpoint::open(folder, uses_resident_forms(options) || options.experts == ExpertPlacement::kDrive
+                                       ? Checkpoint::Access::kRead
+                                       : Checkpoint::Access::kMapped))),
       pool_(options.threads > 0 ? options.threads : usable_cpus()) {
   const bool resident_forms = uses_resident_forms(options_);
   plan_ = plan_memory(config_, *checkpoint_, options_, free_memory());

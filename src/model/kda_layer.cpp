@@ -117,7 +117,8 @@ std::vector<float> KdaLayer::forward(const Runtime& runtime, KdaForm form, std::
 void KdaLayer::run_heads(const Runtime& runtime, KdaForm form, std::span<const SequenceRows> sequences,
                          std::span<LayerState* const> states, Activations& act) const {
   if (runtime.profile != nullptr) {
-    runtime.profile->add_bytes(sequences.size() * 2 * sizeof(float) * block_size(channels_, head_dim_));  // read, written
+    runtime.profile->add_bytes(sequences.size() * 2 * sizeof(float) *
+                               block_size(channels_, head_dim_));  // read, written
   }
   for (float& value : act.beta) value = sigmoid_f32(value);
   for (std::vector<float>* made : {&act.q, &act.k, &act.v, &act.out}) made->resize(act.raw_q.size());

@@ -83,8 +83,8 @@ uint64_t scratch_bytes(const ModelConfig& config, const EngineOptions& options, 
                       2 * config.num_shared_experts * config.moe_intermediate_size;
   const int64_t widest = std::max({kda, mla, dense, moe});
   const int64_t expert_rows = tokens * config.num_experts_per_token;
-  const int64_t batch = std::min<int64_t>(kExpertBatchBytes, expert_rows * 4 * (2 * config.routed_expert_hidden_size +
-                                                                               2 * config.moe_intermediate_size));
+  const int64_t batch = std::min<int64_t>(
+      kExpertBatchBytes, expert_rows * 4 * (2 * config.routed_expert_hidden_size + 2 * config.moe_intermediate_size));
   const int64_t cache_width = config.kv_lora_rank + config.qk_rope_head_dim;
   const int64_t per_thread = kRowsOfScores * options.context + 2 * tokens * cache_width +
                              (config.qk_nope_head_dim + config.v_head_dim) * config.kv_lora_rank + 4 * 64 * 1024;
@@ -97,12 +97,13 @@ std::string gigabytes(uint64_t bytes) {
 }
 
 [[noreturn]] void fail_over_budget(const MemoryPlan& plan, uint64_t least_experts, const char* experts) {
-  fail(ErrorCode::kOverBudget,
-       "the budget is {}; needed are {} for everything but the routed experts, {} for {}, {} for the sequences' states, "
-       "{} for activations and {} for the program: {} in all",
-       gigabytes(plan.budget_bytes), gigabytes(plan.trunk_bytes), gigabytes(least_experts), experts,
-       gigabytes(plan.state_bytes), gigabytes(plan.scratch_bytes), gigabytes(plan.program_bytes),
-       gigabytes(plan.total_bytes() + least_experts));
+  fail(
+      ErrorCode::kOverBudget,
+      "the budget is {}; needed are {} for everything but the routed experts, {} for {}, {} for the sequences' states, "
+      "{} for activations and {} for the program: {} in all",
+      gigabytes(plan.budget_bytes), gigabytes(plan.trunk_bytes), gigabytes(least_experts), experts,
+      gigabytes(plan.state_bytes), gigabytes(plan.scratch_bytes), gigabytes(plan.program_bytes),
+      gigabytes(plan.total_bytes() + least_experts));
 }
 
 }  // namespace
@@ -124,7 +125,8 @@ MemoryPlan plan_memory(const ModelConfig& config, const Checkpoint& checkpoint, 
   const ExpertLayout layout({std::shared_ptr<const Checkpoint>(&checkpoint, [](const Checkpoint*) {})}, config);
   if (decoded && options.experts != ExpertPlacement::kDrive) {
     plan.experts_in_memory = true;
-    plan.why = "reference kernels decode every weight from the mapped checkpoint: only what is touched becomes resident";
+    plan.why =
+        "reference kernels decode every weight from the mapped checkpoint: only what is touched becomes resident";
     return plan;
   }
   const uint64_t all = decoded ? 0 : tiles_of_all(layout);

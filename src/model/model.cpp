@@ -57,8 +57,7 @@ struct Model::Impl {
 };
 
 Model::Impl::Impl(const ModelConfig& model_config, std::shared_ptr<const WeightSource> source,
-                  const ForwardOptions& forward_options, ThreadPool& pool,
-                   std::shared_ptr<ExpertStore> store)
+                  const ForwardOptions& forward_options, ThreadPool& pool, std::shared_ptr<ExpertStore> store)
     : config(model_config),
       options(forward_options),
       weights(std::move(source)),

@@ -50,9 +50,10 @@ void add_samples(const Checkpoint& checkpoint, Sha256* hash) {
 std::string model_fingerprint(const ModelConfig& config, const Checkpoint& checkpoint, const ForwardOptions& options,
                               TrunkForm trunk) {
   Sha256 hash;
-  hash.update(as_bytes_of(fmt::format("trefoil sequence state\n{}\nnumerics {} kda {} mla {} kernels {} trunk {}\n", described(config),
-                                      static_cast<int>(options.numerics), static_cast<int>(options.kda),
-                                      static_cast<int>(options.mla), to_string(options.kernels), static_cast<int>(trunk))));
+  hash.update(
+      as_bytes_of(fmt::format("trefoil sequence state\n{}\nnumerics {} kda {} mla {} kernels {} trunk {}\n",
+                              described(config), static_cast<int>(options.numerics), static_cast<int>(options.kda),
+                              static_cast<int>(options.mla), to_string(options.kernels), static_cast<int>(trunk))));
   std::string line;
   for (const TensorRef& tensor : checkpoint.tensors()) {
     line.clear();

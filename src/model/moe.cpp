@@ -119,8 +119,8 @@ std::vector<float> Moe::streamed_sum(const Runtime& runtime, std::span<const flo
     std::vector<int32_t> wanted;
     for (const ExpertGroup& group : batch.groups) wanted.push_back(static_cast<int32_t>(group.expert));
     // Reads begun before serve when all tokens fit one batch; otherwise each batch begins its own.
-    ExpertStore::Batch reads = started != nullptr && started->experts == wanted ? std::move(*started->batch)
-                                                                                : store_->begin(layer_, wanted);
+    ExpertStore::Batch reads =
+        started != nullptr && started->experts == wanted ? std::move(*started->batch) : store_->begin(layer_, wanted);
     while (reads.remaining() > 0) {
       const ExpertLease lease = reads.next();
       const ExpertLinears expert = {.w1 = make_stored_linear(lease.matrix(ExpertMatrix::kW1)),
@@ -132,8 +132,9 @@ std::vector<float> Moe::streamed_sum(const Runtime& runtime, std::span<const flo
           .groups = {{group.expert, 0, group.count}},
           .assignment = batch.assignment.subspan(static_cast<size_t>(group.begin), static_cast<size_t>(group.count))};
       const ExpertLinears* const only = &expert;
-      expert_outputs(runtime, dims_, {&only, 1}, one, input, routing.top_k,
-                     std::span(out).subspan(block_size(group.begin, dims_.latent), block_size(group.count, dims_.latent)));
+      expert_outputs(
+          runtime, dims_, {&only, 1}, one, input, routing.top_k,
+          std::span(out).subspan(block_size(group.begin, dims_.latent), block_size(group.count, dims_.latent)));
     }
     add_expert_outputs(runtime, batch, routing, out, dims_.latent, sum);
   }

@@ -20,7 +20,8 @@ struct Piece {
 std::vector<Piece> split_rows(size_t num_groups, int64_t rows, int64_t grain) {
   std::vector<Piece> pieces;
   for (size_t group = 0; group < num_groups; ++group) {
-    for (int64_t begin = 0; begin < rows; begin += grain) pieces.push_back({group, begin, std::min(rows, begin + grain)});
+    for (int64_t begin = 0; begin < rows; begin += grain)
+      pieces.push_back({group, begin, std::min(rows, begin + grain)});
   }
   return pieces;
 }
@@ -89,7 +90,8 @@ class TileOutputs {
 
   void run(std::span<float> out) {
     const std::vector<Piece> up = split_rows(batch_.groups.size(), dims_.inner, kUpRows);
-    runtime_.pool->parallel_for(static_cast<int64_t>(up.size()), [&](int64_t i) { gate_up(up[static_cast<size_t>(i)]); });
+    runtime_.pool->parallel_for(static_cast<int64_t>(up.size()),
+                                [&](int64_t i) { gate_up(up[static_cast<size_t>(i)]); });
     const int64_t blocks = ceil_div(dims_.latent, kTileRows);
     const int64_t grain = std::max<int64_t>(1, blocks / (kTasksPerThread * runtime_.pool->num_threads()));
     runtime_.pool->parallel_ranges(blocks, grain, [&](int64_t begin, int64_t end) {
@@ -196,8 +198,9 @@ void decoded_outputs(const Runtime& runtime, const ExpertDims& dims, std::span<c
     const std::span<float> w1 = thread_scratch(0, count * latent), w3 = thread_scratch(1, count * latent);
     experts[piece.group]->w1->decode_rows(piece.begin, piece.end, w1);
     experts[piece.group]->w3->decode_rows(piece.begin, piece.end, w3);
-    hidden_rows(dims.situ, runtime.rounding, w1.data(), w3.data(), count, latent, gathered.data() + group.begin * latent,
-                group.count, hidden.data() + group.begin * inner + piece.begin, inner);
+    hidden_rows(dims.situ, runtime.rounding, w1.data(), w3.data(), count, latent,
+                gathered.data() + group.begin * latent, group.count, hidden.data() + group.begin * inner + piece.begin,
+                inner);
   });
   const std::vector<Piece> down = split_rows(batch.groups.size(), latent, rows_per_task(latent, inner, threads));
   runtime.pool->parallel_for(static_cast<int64_t>(down.size()), [&](int64_t i) {
@@ -300,8 +303,8 @@ void expert_hidden(const GateUpWeights& weights, const ModelConfig& config, Nume
   TREFOIL_CHECK(z.size() == block_size(tokens, weights.latent));
   TREFOIL_CHECK(hidden.size() == block_size(tokens, weights.inner));
   const Situ unit{.beta = config.activation_situ_beta, .linear_beta = config.activation_situ_linear_beta};
-  hidden_rows(unit, rounding_of(numerics), weights.w1.data(), weights.w3.data(), weights.inner, weights.latent, z.data(),
-              tokens, hidden.data(), weights.inner);
+  hidden_rows(unit, rounding_of(numerics), weights.w1.data(), weights.w3.data(), weights.inner, weights.latent,
+              z.data(), tokens, hidden.data(), weights.inner);
 }
 
 }  // namespace trefoil

@@ -51,7 +51,9 @@ inline void write_packed_copy(const Checkpoint& from, const fs::path& folder, co
     std::vector<uint16_t> scales;
     std::vector<int8_t> codes(values.size());
     for (size_t i = 0; i < values.size(); i += static_cast<size_t>(group)) {
-      const float scale = round_to_bf16(max_abs(std::span(values).subspan(i, static_cast<size_t>(group))) / (static_cast<float>(limit) - 0.5f) + 1e-6f);
+      const float scale = round_to_bf16(max_abs(std::span(values).subspan(i, static_cast<size_t>(group))) /
+                                            (static_cast<float>(limit) - 0.5f) +
+                                        1e-6f);
       scales.push_back(f32_to_bf16(scale));
       for (size_t k = i; k < i + static_cast<size_t>(group); ++k) {
         codes[k] = static_cast<int8_t>(std::clamp<int64_t>(std::lround(values[k] / scale), -limit, limit - 1));

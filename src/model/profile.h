@@ -11,16 +11,16 @@ namespace trefoil {
 
 enum class ForwardPart {
   kEmbedding,
-  kAttnRes,           // mixes and norms before attention and FFN
-  kAttnProjections,   // Linears of KDA and MLA
-  kKdaCore,           // convolutions, decay, recurrence, gated norm
-  kMlaCore,           // scores, softmax, values; kv_b with them when absorbed
+  kAttnRes,          // mixes and norms before attention and FFN
+  kAttnProjections,  // Linears of KDA and MLA
+  kKdaCore,          // convolutions, decay, recurrence, gated norm
+  kMlaCore,          // scores, softmax, values; kv_b with them when absorbed
   kDenseMlp,
   kRouter,
-  kLatent,            // routed_expert_down_proj and up_proj, norm
+  kLatent,  // routed_expert_down_proj and up_proj, norm
   kExperts,
   kSharedExperts,
-  kLmHead,            // final mix, norm, lm_head
+  kLmHead,  // final mix, norm, lm_head
   kOther,
 };
 constexpr size_t kNumForwardParts = static_cast<size_t>(ForwardPart::kOther) + 1;

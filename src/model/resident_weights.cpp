@@ -116,8 +116,7 @@ struct ResidentWeights::State {
 
 std::unique_ptr<LinearWeight> ResidentWeights::State::load_tiles(const StoredLinear& linear, TileFormat format) const {
   const int64_t rows = linear.out_features;
-  const std::span<std::byte> tiles =
-      arena.take(static_cast<uint64_t>(tiles_bytes(format, rows, linear.in_features)));
+  const std::span<std::byte> tiles = arena.take(static_cast<uint64_t>(tiles_bytes(format, rows, linear.in_features)));
   const int64_t block_bytes = tiles_bytes(format, kTileRows, linear.in_features);
   const int64_t code_row = static_cast<int64_t>(linear.packed->info.size()) / rows;
   const int64_t scale_row = static_cast<int64_t>(linear.scale->info.size()) / rows;
@@ -148,8 +147,8 @@ std::unique_ptr<LinearWeight> ResidentWeights::State::load_bf16(const StoredLine
     }
   });
   report.row_bytes += rows.size();
-  return std::make_unique<RowLinear>(linear.out_features,
-                                     RowMatrix{.format = RowFormat::kBf16, .values = rows.data(), .k = linear.in_features});
+  return std::make_unique<RowLinear>(
+      linear.out_features, RowMatrix{.format = RowFormat::kBf16, .values = rows.data(), .k = linear.in_features});
 }
 
 std::unique_ptr<LinearWeight> ResidentWeights::State::load_int8(const StoredLinear& linear) const {

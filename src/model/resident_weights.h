@@ -14,9 +14,9 @@ namespace trefoil {
 
 // What became of the weights.
 struct ResidentReport {
-  uint64_t tile_bytes = 0;     // routed experts in tiles
-  uint64_t row_bytes = 0;      // trunk in memory
-  uint64_t stored_bytes = 0;   // left in the checkpoint, decoded when used
+  uint64_t tile_bytes = 0;         // routed experts in tiles
+  uint64_t row_bytes = 0;          // trunk in memory
+  uint64_t stored_bytes = 0;       // left in the checkpoint, decoded when used
   double int8_relative_error = 0;  // rms of what int8 changed, relative to the rms of the weights it replaced
 };
 

@@ -168,7 +168,8 @@ TEST(ModelFingerprint, KnowsNumericsFormsDimensionsNamesAndValues) {
   const ForwardOptions options;
   const std::string own = model_fingerprint(config, checkpoint, options, TrunkForm::kBf16);
   EXPECT_EQ(own.size(), 64u);
-  EXPECT_EQ(model_fingerprint(config, Checkpoint::open(testing::tiny_k3_dir(), Checkpoint::Access::kRead), options, TrunkForm::kBf16),
+  EXPECT_EQ(model_fingerprint(config, Checkpoint::open(testing::tiny_k3_dir(), Checkpoint::Access::kRead), options,
+                              TrunkForm::kBf16),
             own);
   EXPECT_NE(model_fingerprint(config, checkpoint, {.numerics = Numerics::kF32}, TrunkForm::kBf16), own);
   EXPECT_NE(model_fingerprint(config, checkpoint, {.mla = MlaForm::kAbsorbed}, TrunkForm::kBf16), own);

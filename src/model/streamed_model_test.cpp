@@ -28,8 +28,7 @@ struct Storage {
 void PrintTo(const Storage& storage, std::ostream* out) {
   *out << storage.name;
 }
-constexpr Storage kStorages[] = {
-    {"Mxfp4", 0}, {"Int3Dense", 3}, {"Int3Padded", 3, PackedLayout::kPadded}, {"Int4", 4}};
+constexpr Storage kStorages[] = {{"Mxfp4", 0}, {"Int3Dense", 3}, {"Int3Padded", 3, PackedLayout::kPadded}, {"Int4", 4}};
 
 class Streamed : public ::testing::TestWithParam<Storage> {
  protected:
@@ -54,10 +53,10 @@ class Streamed : public ::testing::TestWithParam<Storage> {
                          const std::vector<size_t>& chunks) const {
     ThreadPool pool(threads);
     options.mla = MlaForm::kAbsorbed;
-    const Model model(config_,
-                      std::make_shared<ResidentWeights>(checkpoint_,
-                                                        ResidentWeights::Options{.experts = experts == nullptr}, pool),
-                      options, pool, experts);
+    const Model model(
+        config_,
+        std::make_shared<ResidentWeights>(checkpoint_, ResidentWeights::Options{.experts = experts == nullptr}, pool),
+        options, pool, experts);
     SequenceState state = model.new_sequence();
     std::vector<float> all;
     size_t at = 0;
@@ -82,7 +81,8 @@ TEST_P(Streamed, GivesTheBitsOfTheModelInMemory) {
     for (const int64_t slots : {4, 40, 400}) {
       EXPECT_TRUE(same_bits(run(store(slots), options, 2, {11}), expected)) << to_string(mode) << " slots " << slots;
       EXPECT_TRUE(same_bits(run(store(slots), options, 1, {5, 6}), expected)) << to_string(mode) << " slots " << slots;
-      EXPECT_TRUE(same_bits(run(store(slots), options, 3, kOneByOne), expected)) << to_string(mode) << " slots " << slots;
+      EXPECT_TRUE(same_bits(run(store(slots), options, 3, kOneByOne), expected))
+          << to_string(mode) << " slots " << slots;
     }
   }
   const ForwardOptions f32{.numerics = Numerics::kF32};
@@ -99,8 +99,7 @@ INSTANTIATE_TEST_SUITE_P(One, StreamedMxfp4, ::testing::Values(kStorages[0]),
 TEST_P(StreamedMxfp4, SequencesTogetherGiveTheirOwnBitsAndShareReads) {
   ThreadPool pool(2);
   const ForwardOptions options{.mla = MlaForm::kAbsorbed, .kernels = KernelMode::kExact, .lookahead = false};
-  const auto weights =
-      std::make_shared<ResidentWeights>(checkpoint_, ResidentWeights::Options{.experts = false}, pool);
+  const auto weights = std::make_shared<ResidentWeights>(checkpoint_, ResidentWeights::Options{.experts = false}, pool);
   // A budget far below what a step needs: nothing stays, so reads are what the steps ask for.
   const auto alone = store(4), together = store(4);
   const Model one(config_, weights, options, pool, alone), both(config_, weights, options, pool, together);
@@ -121,8 +120,7 @@ TEST_P(StreamedMxfp4, SequencesTogetherGiveTheirOwnBitsAndShareReads) {
 TEST_P(StreamedMxfp4, AFailedReadIsAnErrorAndTheNextTokenRunsAgain) {
   ThreadPool pool(2);
   const ForwardOptions options{.mla = MlaForm::kAbsorbed, .kernels = KernelMode::kExact};
-  const auto weights =
-      std::make_shared<ResidentWeights>(checkpoint_, ResidentWeights::Options{.experts = false}, pool);
+  const auto weights = std::make_shared<ResidentWeights>(checkpoint_, ResidentWeights::Options{.experts = false}, pool);
   const std::vector<float> expected = run(nullptr, options, 2, {11});
   for (const int nth : {0, 3, 11}) {
     testing::FaultyDrive drive;
