@@ -43,12 +43,17 @@ float to_fixed_point(const float* x, float steps, int32_t* q) {
   return scale;
 }
 
+void add_to_sums(int32_t* sums, int word, int32_t value) {
+  sums[0] -= value;
+  sums[1 + word / 8] -= value;
+}
+
 void pack_fast8(const int32_t* q, uint32_t* words, int32_t* sums) {
   for (int i = 0; i < 16; ++i) {
     words[i] = 0;
     for (int j = 0; j < 4; ++j) {
       words[i] |= byte_at(q[4 * i + j], j);
-      sums[i / 8] += q[4 * i + j];
+      add_to_sums(sums, i, q[4 * i + j]);
     }
   }
 }
@@ -61,8 +66,8 @@ void pack_fast16(const int32_t* q, uint32_t* words, int32_t* sums) {
       const int32_t lo = q[4 * i + j] - 256 * hi;
       words[i] |= byte_at(hi, j);
       words[16 + i] |= byte_at(lo, j);
-      sums[i / 8] += hi;
-      sums[2 + i / 8] += lo;
+      add_to_sums(sums, i, hi);
+      add_to_sums(sums + kSumsOfLow, i, lo);
     }
   }
 }

@@ -15,7 +15,10 @@ enum class TileMode { kExact, kFast16, kFast8 };
 constexpr int64_t packed_words_per_group(TileMode mode) {
   return mode == TileMode::kFast8 ? 16 : 32;
 }
-constexpr int64_t kPackedSums = 4;  // of hi (or the only) bytes for c = 0, 1, then of lo bytes
+// Negated sums of the bytes of a group: of all, of column half 0, of half 1, for the hi (or only) bytes and then the lo
+// ones. Codes are stored with an offset; sums of products start with the offset times these.
+constexpr int64_t kPackedSums = 6;
+constexpr int64_t kSumsOfLow = 3;
 
 struct PackedView {
   TileMode mode = TileMode::kExact;

@@ -95,10 +95,10 @@ void fast_group(const std::byte* tile, const PackedView& view, int64_t at, Sums&
     for (int c = 0; c < 2; ++c) {
       __m256i code[8];
       byte_codes<F>(tile, c, q, code);
-      sum[c] = _mm256_sub_epi32(dot_half(code, x + 8 * c), _mm256_set1_epi32(offset_of<F>() * start[c]));
+      sum[c] = _mm256_add_epi32(dot_half(code, x + 8 * c), _mm256_set1_epi32(offset_of<F>() * start[1 + c]));
       if constexpr (Parts == 2) {
-        const __m256i lo =
-            _mm256_sub_epi32(dot_half(code, x + 16 + 8 * c), _mm256_set1_epi32(offset_of<F>() * start[2 + c]));
+        const __m256i lo = _mm256_add_epi32(dot_half(code, x + 16 + 8 * c),
+                                            _mm256_set1_epi32(offset_of<F>() * start[kSumsOfLow + 1 + c]));
         sum[c] = _mm256_add_epi32(_mm256_slli_epi32(sum[c], 8), lo);
       }
     }
@@ -178,6 +178,10 @@ GroupFn* group_function(TileFormat format, TileMode mode) {
   }
 }
 
+inline void prefetch_tile(const std::byte* tile, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(reinterpret_cast<const char*>(tile + at), _MM_HINT_T1);
+}
+
 void store_rows(const TileMatmulArgs& args, int64_t block, int64_t token, const Sums& sums) {
   float* out = args.y + token * args.y_stride + block * kTileRows;
   const int64_t count = args.rows - block * kTileRows;
@@ -200,8 +204,11 @@ void tile_matmul_avx2(const TileMatmulArgs& args) noexcept {
     for (int64_t token = 0; token < args.x.tokens; ++token) {
       Sums sums;
       for (__m256& y : sums.y) y = _mm256_setzero_ps();
-      for (int64_t g = 0; g < args.x.groups; ++g)
-        add_group(tiles + g * bytes, args.x, g * args.x.token_stride + token, sums);
+      for (int64_t g = 0; g < args.x.groups; ++g) {
+        const std::byte* tile = tiles + g * bytes;
+        if (args.prefetch_tiles > 0 && token == 0) prefetch_tile(tile + args.prefetch_tiles * bytes, bytes);
+        add_group(tile, args.x, g * args.x.token_stride + token, sums);
+      }
       store_rows(args, block, token, sums);
     }
   }

@@ -48,7 +48,7 @@ struct WideTokens {
 
 struct WideKernel {
   static constexpr int kFew = 4;
-  static constexpr int kMany = 12;
+  static constexpr int kMany = 8;  // with 12 gcc moves and spills
 
   template <TileFormat F, int T, int H>
   [[gnu::always_inline]] static void halves(const std::byte* tile, int h, const WideTokens (&x)[T], __m512 table,

@@ -143,14 +143,17 @@ void multiply_many(const TileMatmulArgs& args, const std::byte* tiles, int64_t t
     const std::byte* tile = tiles + g * tile_bytes(F);
     prefetch_tile(tile + 2 * tile_bytes(F), tile_bytes(F));
     Kernel::template unpack<F>(tile, unpacked);
-    int64_t t = 0;
+    // As few runs of tokens as possible, of nearly equal length: a short one wastes the chains it has not.
+    const int64_t runs = (count + Kernel::kMany - 1) / Kernel::kMany;
     const int64_t at = g * args.x.token_stride + token;
-    for (; t + Kernel::kMany <= count; t += Kernel::kMany) {
-      Kernel::template many<F, Kernel::kMany>(unpacked, tile, args.x, at + t, sums.y[t]);
+    int64_t t = 0;
+    for (int64_t run = 0; run < runs; ++run) {
+      const int64_t length = (count - t) / (runs - run);
+      unroll<Kernel::kMany>([&](auto i) __attribute__((always_inline)) {
+        if (length == i + 1) Kernel::template many<F, i + 1>(unpacked, tile, args.x, at + t, sums.y[t]);
+      });
+      t += length;
     }
-    unroll<Kernel::kMany - 1>([&](auto i) {
-      if (count - t == i + 1) Kernel::template many<F, i + 1>(unpacked, tile, args.x, at + t, sums.y[t]);
-    });
   }
 }
 

@@ -1,5 +1,6 @@
 // kFast8 and kFast16: codes as unsigned bytes times activations as signed ones, four at a time (vpdpbusd). A code is its
-// value plus an offset; the sums start at minus the offset times the sum of the activations.
+// value plus an offset (4, 8, and 12 for twice an E2M1 value); the sums start at minus the offset times the sum of the
+// activations.
 #include "kernels/tile_matmul_avx512.h"
 
 namespace trefoil {
@@ -9,10 +10,6 @@ constexpr int kSteps = 8;  // of a column half: o
 
 alignas(16) constexpr uint8_t kTwiceE2m1Plus12[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
-template <TileFormat F>
-constexpr int offset_of() {
-  return F == TileFormat::kInt3 ? 4 : F == TileFormat::kInt4 ? 8 : 12;
-}
 // Column halves that have a scale, and so sums, of their own.
 template <TileFormat F>
 constexpr int halves_of() {
@@ -37,11 +34,13 @@ template <TileFormat F, int O>
   return acc;
 }
 
-// What a sum over column half c (of all of the group, when the halves share a scale) starts with, for bytes `which`.
+// What a sum over column half c (of all of the group, when the halves share a scale) starts with, for bytes `part`: the
+// offset times the negated sum of the activations.
 template <TileFormat F>
-[[gnu::always_inline]] inline __m512i start(const int32_t* sums, int which, int c) {
-  const int32_t sum = halves_of<F>() == 2 ? sums[2 * which + c] : sums[2 * which] + sums[2 * which + 1];
-  return _mm512_set1_epi32(-offset_of<F>() * sum);
+[[gnu::always_inline]] inline __m512i start(const int32_t* sums, int part, int c) {
+  const __m512i sum = _mm512_set1_epi32(sums[kSumsOfLow * part + (halves_of<F>() == 2 ? 1 + c : 0)]);
+  if constexpr (F == TileFormat::kMxfp4) return _mm512_add_epi32(_mm512_slli_epi32(sum, 3), _mm512_slli_epi32(sum, 2));
+  return _mm512_slli_epi32(sum, F == TileFormat::kInt3 ? 2 : 3);
 }
 
 template <TileFormat F>
@@ -58,7 +57,7 @@ template <TileFormat F>
 template <int Parts>
 struct FastKernel {
   static constexpr int kFew = 4;
-  static constexpr int kMany = Parts == 1 ? 12 : 6;
+  static constexpr int kMany = Parts == 1 ? 12 : 6;  // 24 registers of sums
   static constexpr int kWords = 16 * Parts;
 
   // Sums of one row half, per column half that has a scale of its own.
