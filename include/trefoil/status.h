@@ -29,7 +29,7 @@ struct JobWorker {
 
 // One step of the present layer.
 struct JobStepStatus {
-  std::string title;  // "layer 3 of 92: experts"
+  std::string title;  // "layer 3 of 0..92: experts"
   int64_t units = 0;
   int64_t done_units = 0;
 };
@@ -39,7 +39,7 @@ struct JobStatus {
   JobState state = JobState::kStopped;
   bool is_publishing = false;  // every file is made and on its way to its name
 
-  // All below is empty or 0 for a finished job.
+  // All below is empty or 0 for a finished job, but for done_fraction, 1.
   std::vector<JobWorker> workers;  // by units, most first
   int64_t layers = 0;              // decoder layers to walk through
   int64_t done_layers = 0;
@@ -60,6 +60,9 @@ struct JobStatus {
 // Error(kNotFound) when `output` holds neither a job nor a finished output, kCorrupt when the job's own description is
 // damaged.
 JobStatus read_status(const std::filesystem::path& output);
+
+// Whether `output` holds a job and no checkpoint yet.
+bool is_unfinished(const std::filesystem::path& output);
 
 std::string to_text(const JobStatus& status);
 std::string to_json(const JobStatus& status);

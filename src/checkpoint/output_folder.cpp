@@ -38,10 +38,14 @@ bool is_staged(const std::string& name) {
 }
 
 // Why `folder` may not be written to; empty when it may. `publishing`: an interrupted run already brought some files.
+// --overwrite is offered only where it would do.
 std::string refusal(const fs::path& folder, const std::vector<std::string>& files, bool overwrite, bool publishing) {
   const std::vector<std::string> present = names_in(folder);
   if (std::all_of(present.begin(), present.end(), is_staged)) return "";  // empty, or an interrupted run
-  if (!overwrite && !publishing) return "it is not empty; --overwrite replaces an earlier output";
+  if (!overwrite && !publishing) {
+    return refusal(folder, files, true, false).empty() ? "it is not empty; --overwrite replaces an earlier output"
+                                                       : "it is not empty, and not an earlier output to replace";
+  }
   if (!publishing &&
       std::find_first_of(present.begin(), present.end(), kOurMarks.begin(), kOurMarks.end()) == present.end()) {
     return fmt::format("it is not empty and holds no {}, so it is not an output to overwrite",

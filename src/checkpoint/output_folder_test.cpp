@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::read_text;
 using testing::TempDir;
 using testing::write_text;
@@ -79,7 +80,8 @@ TEST(OutputFolder, RefusesTheSourceAndForeignFiles) {
   const fs::path folder = temp.path() / "out";
   make_folder(folder);
   write_text(folder / "thesis.txt", "years of work");
-  EXPECT_THAT(refusal_of(folder, temp.path() / "source", false), HasSubstr("not empty"));
+  EXPECT_THAT(refusal_of(folder, temp.path() / "source", false), HasSubstr("not an earlier output"));
+  EXPECT_THAT(refusal_of(folder, temp.path() / "source", false), Not(HasSubstr("--overwrite")));
   EXPECT_THAT(refusal_of(folder, temp.path() / "source", true), HasSubstr("not an output"));
   EXPECT_THAT(refusal_of(folder / "thesis.txt", temp.path() / "source", true), HasSubstr("not a folder"));
 }

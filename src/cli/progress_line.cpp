@@ -24,7 +24,7 @@ std::string rate(double value, std::string_view unit) {
 std::string memory(const ProgressRates& rates) {
   if (rates.resident_bytes == 0) return "";
   const std::string now = format_gib(rates.resident_bytes);
-  return rates.budget_bytes == 0 ? now : now + " of " + format_gib(rates.budget_bytes);
+  return rates.budget_bytes == 0 ? now : now + " now of " + format_gib(rates.budget_bytes);
 }
 
 std::string left(double seconds) {

@@ -19,7 +19,7 @@ struct ProgressState {
   double stage_left_s = 0;             // guessed from the stage's own pace; 0: not yet
 };
 
-// "layer 3 of 92: experts 64/896, 512 tokens/s, 210 GFLOP/s, 12.3 GiB of 64.0 GiB, 3.2 %, 2 h 10 min left". What does
+// "layer 3 of 0..92: experts 64/896, 512 tokens/s, 210 GFLOP/s, 12.3 GiB now of 64.0 GiB, 3.2 %, 2 h 10 min left". What does
 // not fit `width` characters is left out, the least needed first: the rates, memory, share, the time left; a stage
 // longer than that is cut.
 std::string progress_line(const ProgressState& state, size_t width);

@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 
 ProgressState expert_state() {
   ProgressState state;
-  state.stage = "layer 3 of 92: experts";
+  state.stage = "layer 3 of 0..92: experts";
   state.done = 64;
   state.total = 896;
   state.rates = ProgressRates{512.4, 210.2, 13ull << 30, 64ull << 30, 0.0321, 7800};
@@ -19,14 +19,15 @@ ProgressState expert_state() {
 }
 
 TEST(ProgressLine, SaysEverythingWhereThereIsRoom) {
-  EXPECT_EQ(progress_line(expert_state(), 200),
-            "layer 3 of 92: experts 64/896, 512 tokens/s, 210 GFLOP/s, 13.0 GiB of 64.0 GiB, 3.2 %, 2 h 10 min left");
+  EXPECT_EQ(
+      progress_line(expert_state(), 200),
+      "layer 3 of 0..92: experts 64/896, 512 tokens/s, 210 GFLOP/s, 13.0 GiB now of 64.0 GiB, 3.2 %, 2 h 10 min left");
 }
 
 TEST(ProgressLine, LeavesOutTheLeastNeededFirst) {
-  EXPECT_EQ(progress_line(expert_state(), 80),
-            "layer 3 of 92: experts 64/896, 13.0 GiB of 64.0 GiB, 3.2 %, 2 h 10 min left");
-  EXPECT_EQ(progress_line(expert_state(), 48), "layer 3 of 92: experts 64/896, 2 h 10 min left");
+  EXPECT_EQ(progress_line(expert_state(), 84),
+            "layer 3 of 0..92: experts 64/896, 13.0 GiB now of 64.0 GiB, 3.2 %, 2 h 10 min left");
+  EXPECT_EQ(progress_line(expert_state(), 51), "layer 3 of 0..92: experts 64/896, 2 h 10 min left");
 }
 
 TEST(ProgressLine, FitsEveryWidth) {
@@ -42,7 +43,7 @@ TEST(ProgressLine, FitsEveryWidth) {
 TEST(ProgressLine, UnknownNumbersAreNotShown) {
   ProgressState state = expert_state();
   state.rates = ProgressRates{};
-  EXPECT_EQ(progress_line(state, 200), "layer 3 of 92: experts 64/896");
+  EXPECT_EQ(progress_line(state, 200), "layer 3 of 0..92: experts 64/896");
   EXPECT_EQ(progress_line({"reading", 0, 0, std::nullopt, 0}, 200), "reading");
   EXPECT_EQ(progress_line({"evaluate", 2, 8, std::nullopt, 42}, 200), "evaluate 2/8, 42 s left");
 }
@@ -62,7 +63,7 @@ TEST(TerminalText, KeepsCharactersAndShowsControls) {
 
 TEST(ProgressJson, HoldsTheSameNumbers) {
   EXPECT_EQ(progress_json(expert_state()),
-            R"({"event":"progress","stage":"layer 3 of 92: experts","done":64,"total":896,"tokens_per_s":512.4,)"
+            R"({"event":"progress","stage":"layer 3 of 0..92: experts","done":64,"total":896,"tokens_per_s":512.4,)"
             R"("gflop_per_s":210.2,"resident_bytes":13958643712,"budget_bytes":68719476736,"done_fraction":0.0321,)"
             R"("left_s":7800})");
   ProgressState state = expert_state();

@@ -33,12 +33,13 @@ class TextLoader {
   }
 
   LoadedText finish() {
-    for (const SourceDocuments& source : sources_) {
+    for (SourceDocuments& source : sources_) {
       if (options_.per_document) {
         split_documents(source);
       } else {
         pack_source(source);
       }
+      for (Document& document : source.documents) loaded_.text.documents.push_back(std::move(document.input_ids));
     }
     keep_some_rows();
     if (loaded_.text.rows.empty()) {

@@ -21,6 +21,7 @@ struct EvalRow {
 struct EvalText {
   std::vector<EvalRow> rows;
   std::vector<std::string> sources;
+  std::vector<std::vector<int32_t>> documents;  // ids of all, in order of sources, whether a row holds them or not
 
   int64_t scored_tokens() const {
     int64_t count = 0;

@@ -92,9 +92,8 @@ std::string report_with_ids(int first, int count) {
 
 TEST(HeldOut, SaysWhatTheReportAllows) {
   EvalText text;
-  EvalRow row;
-  for (int i = 0; i < 200; ++i) row.ids.push_back(1000 + i);
-  text.rows = {row};
+  std::vector<int32_t>& document = text.documents.emplace_back();
+  for (int i = 0; i < 200; ++i) document.push_back(1000 + i);
   EXPECT_EQ(verdict("", text), "unknown: no quantization_report.json");
   EXPECT_EQ(verdict("{}", text), "no: it was not calibrated");
   EXPECT_EQ(verdict(R"({"calibration": 3})", text),
@@ -102,15 +101,42 @@ TEST(HeldOut, SaysWhatTheReportAllows) {
   EXPECT_EQ(verdict(R"({"calibration": {"files": [{"sha256": "cafe"}]}})", text),
             "yes: the same text file was calibrated on");
   EXPECT_EQ(verdict(R"({"calibration": {"files": []}})", text), "unknown: no calibration token ids were recorded");
-  EXPECT_EQ(verdict(report_with_ids(1200, 500), text), "no: no run of 64 tokens is shared");
-  EXPECT_EQ(verdict(report_with_ids(937, 126), text), "no: no run of 64 tokens is shared");  // 63 are
+  EXPECT_EQ(verdict(report_with_ids(1200, 500), text),
+            "no: none of 1 documents shares a passage of 64 tokens with the calibration");
+  EXPECT_EQ(verdict(report_with_ids(937, 126), text),
+            "no: none of 1 documents shares a passage of 64 tokens with the calibration");  // 63 are
   EXPECT_EQ(verdict(report_with_ids(937, 127), text),
-            "partly: 32.00 % of the tokens lie in runs of 64 or more that were calibrated on");
+            "partly: 1 of 1 documents share a passage of 64 tokens with the calibration; 64 of 200 tokens");
   EXPECT_EQ(verdict(report_with_ids(1050, 90), text),
-            "partly: 45.00 % of the tokens lie in runs of 64 or more that were calibrated on");
+            "partly: 1 of 1 documents share a passage of 64 tokens with the calibration; 90 of 200 tokens");
   EXPECT_EQ(verdict(report_with_ids(900, 500), text),
-            "yes: 100.00 % of the tokens lie in runs of 64 or more that were calibrated on");
+            "yes: 1 of 1 documents share a passage of 64 tokens with the calibration; 200 of 200 tokens");
   EXPECT_THROW(verdict("{", text), Error);
+}
+
+// The last 40 ids of one document and the first 40 of the next, as every page of a manual ends and begins alike: 80 that
+// follow each other in a row, and no passage of either document.
+TEST(HeldOut, WhatEndsADocumentAndBeginsTheNextIsNoPassage) {
+  TempDir temp;
+  write_text(temp.path() / "a.jsonl", ids_line(0, 140, "x") + ids_line(1100, 140, "x"));
+  const LoadedText loaded = load_eval_text(std::vector{temp.path() / "a.jsonl"}, tokenizer(), {.ctx_size = 256});
+  std::string calibrated;
+  for (int i = 0; i < 40; ++i) calibrated += std::to_string(100 + i) + ",";
+  for (int i = 0; i < 40; ++i) calibrated += (i > 0 ? "," : "") + std::to_string(1100 + i);
+  EXPECT_EQ(verdict(R"({"calibration": {"files": [], "token_ids": [[)" + calibrated + "]]}}", loaded.text),
+            "no: none of 2 documents shares a passage of 64 tokens with the calibration");
+}
+
+// Whether rows hold it or not: one row was asked for, and what is behind the last whole row is left out.
+TEST(HeldOut, EveryDocumentIsComparedAsAWhole) {
+  TempDir temp;
+  write_text(temp.path() / "a.jsonl", ids_line(0, 300, "x") + ids_line(1000, 100, "x"));
+  for (const bool per_document : {false, true}) {
+    const LoadedText loaded = load_eval_text(std::vector{temp.path() / "a.jsonl"}, tokenizer(),
+                                             {.ctx_size = 32, .per_document = per_document, .max_rows = 1});
+    EXPECT_EQ(verdict(report_with_ids(1000, 100), loaded.text),
+              "partly: 1 of 2 documents share a passage of 64 tokens with the calibration; 100 of 400 tokens");
+  }
 }
 
 }  // namespace

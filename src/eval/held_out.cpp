@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "checkpoint/file.h"
 #include "checkpoint/folder_files.h"
-#include "text/shared_runs.h"
+#include "text/shared_passages.h"
 
 namespace trefoil {
 namespace {
@@ -38,7 +38,7 @@ bool same_file(const Json& calibration, std::span<const TextFacts> files) {
   return false;
 }
 
-// Calibration rows as one stream: documents run on across rows.
+// Calibration rows, one after the other.
 std::vector<int32_t> calibration_ids(const Json& rows) {
   std::vector<int32_t> ids;
   for (const Json& row : rows) {
@@ -49,16 +49,15 @@ std::vector<int32_t> calibration_ids(const Json& rows) {
   return ids;
 }
 
-// Evaluation tokens that lie in a run of kSharedRun ids which calibration holds too.
-int64_t shared_tokens(std::span<const int32_t> calibration, const EvalText& text) {
-  constexpr auto kLength = static_cast<size_t>(kSharedRun);
-  std::unordered_set<uint64_t> seen;
-  for_each_run(calibration, kLength, [&](size_t /*end*/, uint64_t hash) { seen.insert(hash); });
-  int64_t shared = 0;
-  for (const EvalRow& row : text.rows) {
-    shared += ids_in_shared_runs(row.ids, kLength, [&](uint64_t hash) { return seen.contains(hash); });
-  }
-  return shared;
+std::string verdict_on(const SharedPassages& found) {
+  const int64_t judged = found.documents;
+  if (found.overlapping == 0)
+    return fmt::format("no: none of {} documents shares a passage of {} tokens with the calibration", judged,
+                       kSharedRun);
+  return fmt::format("{}: {} of {} documents share a passage of {} tokens with the calibration; {} of {} tokens",
+                     2 * found.shared_tokens >= found.tokens ? "yes" : "partly", found.overlapping, judged, kSharedRun,
+                     format_count(static_cast<uint64_t>(found.shared_tokens)),
+                     format_count(static_cast<uint64_t>(found.tokens)));
 }
 
 }  // namespace
@@ -72,15 +71,12 @@ std::string held_out_verdict(const fs::path& folder, std::span<const TextFacts> 
   if (!calibration.is_object()) return fmt::format("unknown: {} does not say what was calibrated on", kReportFile);
   if (same_file(calibration, files)) return "yes: the same text file was calibrated on";
   if (!calibration.contains("token_ids")) return "unknown: no calibration token ids were recorded";
-  const std::vector<int32_t> ids = calibration_ids(calibration["token_ids"]);
-  if (static_cast<int64_t>(ids.size()) < kSharedRun) return "unknown: no calibration token ids were recorded";
-  const int64_t shared = shared_tokens(ids, text);
-  if (shared == 0) return fmt::format("no: no run of {} tokens is shared", kSharedRun);
-  int64_t total = 0;
-  for (const EvalRow& row : text.rows) total += static_cast<int64_t>(row.ids.size());
-  const double share = static_cast<double>(shared) / static_cast<double>(total);
-  return fmt::format("{}: {:.2f} % of the tokens lie in runs of {} or more that were calibrated on",
-                     share >= 0.5 ? "yes" : "partly", 100 * share, kSharedRun);
+  std::vector<int32_t> ids = calibration_ids(calibration["token_ids"]);
+  if (ids.empty()) return "unknown: no calibration token ids were recorded";
+  PassageFinder finder(std::move(ids), 1);
+  SharedPassages found;
+  for (const std::vector<int32_t>& document : text.documents) finder.judge(document, &found);
+  return verdict_on(found);
 }
 
 }  // namespace trefoil

@@ -1,5 +1,5 @@
 // Whether evaluation text was calibrated on, from what a checkpoint's quantization_report.json says about its
-// calibration: runs of kSharedRun ids (text/shared_runs.h) that both hold. docs/evaluation.md, "Held out".
+// calibration: the comparison of `quantize --held-out` (text/shared_passages.h). docs/evaluation.md, "Held out".
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 namespace trefoil {
 
 // "no: ..." (not seen: the text is held out), "partly: ...", "yes: ...", or "unknown: ..." with the reason. "yes" is
-// the same file, or half of the evaluation tokens inside shared runs. A checkpoint without calibration (RTN, the source
+// the same file, or half of the documents' tokens inside shared passages. A checkpoint without calibration (RTN, the source
 // itself) says "no". Error(kCorrupt) when the report is there and not JSON.
 std::string held_out_verdict(const std::filesystem::path& folder, std::span<const TextFacts> files,
                              const EvalText& text);

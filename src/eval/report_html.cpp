@@ -79,7 +79,7 @@ std::string stream_figure(const EvalRecord& record, const std::string& title, co
   LineChart chart;
   chart.title = title;
   chart.width = kHalfFigure;
-  chart.x.title = "layer";
+  chart.x = {.title = "layer", .labels = {}, .integers = true};
   chart.y = y;
   for (size_t i = 0; i < record.probes.size(); ++i) {
     ChartSeries series{record.probes[i].label, series_class(i), false, record.probes[i].stream.size() <= 40, {}};
@@ -95,7 +95,7 @@ std::string isolated_figure(const EvalRecord& record) {
   LineChart chart;
   chart.title = "Isolated error of RMSNorm(u)";
   chart.width = kHalfFigure;
-  chart.x.title = "layer";
+  chart.x = {.title = "layer", .labels = {}, .integers = true};
   chart.y = {.title = "relative squared error", .log = true, .from_zero = false, .labels = {}};
   for (size_t i = 0; i < record.probes.size(); ++i) {
     ChartSeries median{record.probes[i].label + ", median", series_class(i), false, true, {}};
@@ -115,7 +115,7 @@ std::string decile_figure(const EvalRecord& record) {
   LineChart chart;
   chart.title = "Expert output error by expert load";
   chart.width = kHalfFigure;
-  chart.x.title = "load decile (1: experts with the fewest tokens)";
+  chart.x = {.title = "load decile (1: experts with the fewest tokens)", .labels = {}, .integers = true};
   chart.y = {.title = "relative squared error", .log = false, .from_zero = true, .labels = {}};
   for (size_t i = 0; i < record.probes.size(); ++i) {
     ChartSeries series{record.probes[i].label, series_class(i), false, true, {}};
@@ -130,7 +130,7 @@ std::string decile_figure(const EvalRecord& record) {
 std::string codes_figure(const EvalRecord& record) {
   LineChart chart;
   chart.title = "Use of the codes";
-  chart.x.title = "code";
+  chart.x = {.title = "code", .labels = {}, .integers = true};
   chart.y = {.title = "share of weights", .log = false, .from_zero = true, .labels = {}};
   for (size_t i = 0; i < record.probes.size(); ++i) {
     ChartSeries series{record.probes[i].label, series_class(i), false, true, {}};

@@ -116,6 +116,17 @@ TEST(ReportHtml, TextIsEscaped) {
   EXPECT_EQ(html.find("<CPU>"), std::string::npos);
 }
 
+TEST(ReportText, SaysWhetherTheTextWasCalibratedOn) {
+  EvalRecord record = sample("plain");
+  record.models.back().held_out = "no: none of 38 documents shares a passage";
+  const std::string said = "Was the text calibrated on?\nplain     no: none of 38 documents shares a passage\n\n";
+  EXPECT_NE(report_text(record).find(said), std::string::npos) << report_text(record);
+  record.command = "probe";
+  EXPECT_NE(report_text(record).find(said), std::string::npos);
+  record.models.back().held_out.clear();
+  EXPECT_EQ(report_text(record).find("calibrated"), std::string::npos);
+}
+
 TEST(ReportHtml, PlotsAreThere) {
   const std::string html = report_html(sample("plain"));
   size_t plots = 0;

@@ -44,6 +44,18 @@ std::string text_table(const ReportTable& table) {
   return out + "\n";
 }
 
+// What eval() found out about each candidate's calibration: a KLD on text that was calibrated on flatters.
+std::string held_out_lines(const EvalRecord& record) {
+  size_t width = 0;
+  for (const JudgedModel& model : record.models) width = std::max(width, width_of(model.label));
+  std::string lines;
+  for (const JudgedModel& model : record.models) {
+    if (model.held_out.empty()) continue;
+    lines += padded(printable(model.label), width, true) + "  " + printable(model.held_out) + "\n";
+  }
+  return lines.empty() ? lines : "Was the text calibrated on?\n" + lines + "\n";
+}
+
 }  // namespace
 
 std::string report_text(const EvalRecord& record) {
@@ -56,7 +68,7 @@ std::string report_text(const EvalRecord& record) {
   for (const ReportTable& table : {weight_table(record), isolated_table(record), stream_table(record)}) {
     out += text_table(table);
   }
-  return out + text_table(check_table(record));
+  return out + held_out_lines(record) + text_table(check_table(record));
 }
 
 }  // namespace trefoil

@@ -58,6 +58,12 @@ std::string machine_lines(const std::vector<MachineFit>& machines) {
   return text;
 }
 
+// Hours, or minutes where hours would read 0.0.
+std::string time_text(double hours) {
+  if (hours >= 0.1) return fmt::format("{:.1f} h", hours);
+  return hours * 60 >= 0.1 ? fmt::format("{:.1f} min", hours * 60) : "< 0.1 min";
+}
+
 std::string quantize_machines_text(const std::vector<QuantizeFit>& machines) {
   TextTable table("lrrrl");
   table.row({"machine", "memory", "arithmetic", "disk", ""});
@@ -66,15 +72,14 @@ std::string quantize_machines_text(const std::vector<QuantizeFit>& machines) {
       table.row({fit.machine, "too small", "", "", fit.why});
       continue;
     }
-    const std::string hours = fit.arithmetic_hours > 0 ? fmt::format("{:.1f} h", fit.arithmetic_hours) : "not measured";
-    table.row(
-        {fit.machine, format_gib(fit.peak_memory_bytes), hours, fmt::format("{:.1f} h", fit.disk_hours), fit.why});
+    const std::string arithmetic = fit.arithmetic_hours > 0 ? time_text(fit.arithmetic_hours) : "not measured";
+    table.row({fit.machine, format_gib(fit.peak_memory_bytes), arithmetic, time_text(fit.disk_hours), fit.why});
   }
   return "quantize, machines (the two times follow each other where nothing overlaps)\n" + table.text();
 }
 
 std::string quantize_text(const QuantizePlan& plan, const MachineFit& here) {
-  std::string text = fmt::format("quantize, {} calibration tokens: memory at the worst moment\n{}",
+  std::string text = fmt::format("quantize with recipe trefoil, {} calibration tokens: memory at the worst moment\n{}",
                                  format_count(static_cast<uint64_t>(plan.calibration_tokens)), line_table(plan.memory));
   text += fmt::format("  sum {}: {} this machine's {}; the least that does is {}\n\n",
                       format_gib(plan.peak_memory_bytes), plan.fits_memory ? "fits" : "more than",
@@ -83,12 +88,12 @@ std::string quantize_text(const QuantizePlan& plan, const MachineFit& here) {
   TextTable table("lrrl");
   double flop = 0;
   for (const ComputeEstimate& estimate : plan.compute) {
-    table.row({estimate.name, fmt::format("{:.2e}", estimate.flop),
-               fmt::format("{:.2f} h", estimate.flop / 1e12 / 3600), estimate.why});
+    table.row(
+        {estimate.name, fmt::format("{:.2e}", estimate.flop), time_text(estimate.flop / 1e12 / 3600), estimate.why});
     flop += estimate.flop;
   }
-  text += "quantize, arithmetic (FLOP, and hours at 1 TFLOP/s sustained)\n" + table.text();
-  text += fmt::format("  sum {:.2e} FLOP: {:.2f} h at 1 TFLOP/s\n\n", flop, flop / 1e12 / 3600);
+  text += "quantize, arithmetic (FLOP, and time at 1 TFLOP/s sustained)\n" + table.text();
+  text += fmt::format("  sum {:.2e} FLOP: {} at 1 TFLOP/s\n\n", flop, time_text(flop / 1e12 / 3600));
   return text + quantize_machines_text(plan.machines);
 }
 
@@ -144,7 +149,8 @@ Json quantize_json(const QuantizePlan& plan) {
   for (const ComputeEstimate& estimate : plan.compute) {
     compute.push_back({{"name", estimate.name}, {"flop", estimate.flop}, {"why", estimate.why}});
   }
-  return {{"calibration_tokens", plan.calibration_tokens},
+  return {{"recipe", "trefoil"},
+          {"calibration_tokens", plan.calibration_tokens},
           {"memory", lines_json(plan.memory)},
           {"peak_memory_bytes", plan.peak_memory_bytes},
           {"fits_memory", plan.fits_memory},

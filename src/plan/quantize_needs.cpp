@@ -145,8 +145,9 @@ QuantizeCut cut_quantize(const ModelConfig& config, const QuantizeNeeds& needs) 
   const uint64_t budget = needs.budget_bytes == 0 ? ~0ull : needs.budget_bytes;
   if (const uint64_t least = least_budget(config, needs); budget < least) {
     fail(ErrorCode::kOverBudget,
-         "a memory budget of {} is too small: {} is the least for this model and {} tokens a row", format_gb(budget),
-         format_gb(least), needs.row_length);
+         "a memory budget of {} is too small: {} is the least for this model and {} tokens a row (--max-seq-length) "
+         "with {} threads",
+         format_gib(budget), format_gib(least), needs.row_length, needs.threads);
   }
   const uint64_t room = budget - cut.base_bytes;
   cut.experts_at_once = std::min<int64_t>(needs.threads, static_cast<int64_t>((room - shared) / expert));

@@ -14,6 +14,8 @@
 namespace trefoil {
 namespace {
 
+constexpr int64_t kShortestUsefulRow = 16;  // tokens: the shortest that is used without a word
+
 // Rows from several streams in the proportion of their weights.
 class RowMixer {
  public:
@@ -87,15 +89,16 @@ class RowMixer {
       documents += stream.rows.pool().num_documents();
       ids += stream.rows.ids_read();
     }
-    fail(ErrorCode::kInvalidArgument, "{} documents hold {} token ids, {} less than one sequence of {}", documents, ids,
-         streams_.size() == 1 ? "which is" : "every file", set.row_length);
+    fail(ErrorCode::kInvalidArgument, "{} documents hold {} token ids, {} less than one row of {} (--max-seq-length)",
+         documents, ids, streams_.size() == 1 ? "which is" : "every file", set.row_length);
   }
 
   void describe(const Stream& stream, CalibrationSet* set) const {
     for (size_t i = 0; i < stream.files.size(); ++i) {
       const fs::path& file = stream.files[i];
       set->files.push_back({file.filename().string(), fs::file_size(file), sha256_of_file(file),
-                            stream.rows.pool().num_documents(i), stream.rows.tokens_of_file(i), stream.weight});
+                            stream.rows.pool().num_documents(i), stream.rows.documents_of_file(i),
+                            stream.rows.tokens_of_file(i), stream.weight});
     }
     set->documents_used += stream.rows.documents_read();
     for (const auto& [source, tokens] : stream.rows.tokens_of_source()) {
@@ -143,6 +146,12 @@ std::vector<ScriptShare> scripts_of(const CalibrationSet& set, const Tokenizer& 
 }
 
 void note_short_text(const CalibrationSet& set, const QuantizeOptions& options, ProgressSink& progress) {
+  if (set.row_length < kShortestUsefulRow) {
+    progress.note(
+        fmt::format("rows of {} tokens (--max-seq-length): hardly a token sees what comes before it, so this "
+                    "calibrates for text that nobody reads; 2048 is usual",
+                    set.row_length));
+  }
   const auto rows = static_cast<int64_t>(set.rows.size());
   if (rows >= options.num_calibration_samples) return;
   progress.note(fmt::format("the calibration text fills {} of {} rows of {} tokens", rows,
@@ -151,10 +160,11 @@ void note_short_text(const CalibrationSet& set, const QuantizeOptions& options, 
 
 void judge_overlap(const HeldOutOverlap& overlap, bool is_refused, ProgressSink& progress) {
   for (const HeldOutFile& file : overlap.files) {
-    if (file.overlapping == 0) continue;
+    const SharedPassages& found = file.passages;
+    if (found.overlapping == 0) continue;
     const std::string message =
         fmt::format("held-out {}: {} of {} documents share a passage with the calibration text ({} as a whole)",
-                    file.name, file.overlapping, file.documents, file.contained);
+                    file.name, found.overlapping, found.documents, found.contained);
     if (is_refused) fail(ErrorCode::kInvalidArgument, "{}", message);
     progress.note(message);
   }

@@ -18,9 +18,10 @@ struct CalibrationFile {
   std::string name;  // without folders
   uint64_t bytes = 0;
   std::string sha256;
-  int64_t documents = 0;
-  int64_t tokens = 0;            // in the rows
-  std::optional<double> weight;  // as asked for; nothing when files were not mixed by weight
+  int64_t documents = 0;                  // in the file
+  std::optional<int64_t> documents_used;  // of them, that gave ids; nothing in frozen sets that do not tell
+  int64_t tokens = 0;                     // in the rows
+  std::optional<double> weight;           // as asked for; nothing when files were not mixed by weight
 };
 
 // Documents with the same "source".

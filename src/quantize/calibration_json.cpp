@@ -18,6 +18,7 @@ Json files_json(const CalibrationSet& calibration) {
                  {"documents", file.documents},
                  {"tokens", file.tokens},
                  {"sha256", file.sha256}};
+    if (file.documents_used) json["documents_used"] = *file.documents_used;
     if (file.weight) json["weight"] = *file.weight;
     files.push_back(std::move(json));
   }
@@ -41,14 +42,15 @@ Json sources_json(const CalibrationSet& calibration) {
 Json held_out_json(const HeldOutOverlap& overlap) {
   Json files = Json::array();
   for (const HeldOutFile& file : overlap.files) {
+    const SharedPassages& found = file.passages;
     files.push_back({{"name", file.name},
                      {"sha256", file.sha256},
-                     {"documents", file.documents},
-                     {"documents_too_short", file.too_short},
-                     {"documents_overlapping", file.overlapping},
-                     {"documents_contained", file.contained},
-                     {"tokens", file.tokens},
-                     {"shared_tokens", file.shared_tokens}});
+                     {"documents", found.documents},
+                     {"documents_too_short", found.too_short},
+                     {"documents_overlapping", found.overlapping},
+                     {"documents_contained", found.contained},
+                     {"tokens", found.tokens},
+                     {"shared_tokens", found.shared_tokens}});
   }
   return {{"run_length", kSharedRun}, {"rows_overlapping", overlap.rows}, {"files", std::move(files)}};
 }
@@ -90,6 +92,7 @@ void read_calibration_json(std::string_view text, CalibrationSet* calibration) {
       read.documents = count_at(file, "documents");
       read.tokens = count_at(file, "tokens");
       file.at("sha256").get_to(read.sha256);
+      if (file.contains("documents_used")) read.documents_used = count_at(file, "documents_used");
       if (file.contains("weight")) read.weight = file.at("weight").get<double>();
     }
     for (const Json& origin : json.at("sources")) {

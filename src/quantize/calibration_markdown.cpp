@@ -33,12 +33,13 @@ std::string left_out(size_t all) {
 }
 
 std::string files_table(const CalibrationSet& calibration) {
-  std::string table = "\n| calibration file | documents | tokens | share | asked for |\n|---|---:|---:|---:|---:|\n";
+  std::string table =
+      "\n| calibration file | documents used | tokens | share | asked for |\n|---|---:|---:|---:|---:|\n";
   double weights = 0;
   for (const CalibrationFile& file : calibration.files) weights += file.weight.value_or(0);
   for (size_t i = 0; i < std::min(kMaxListed, calibration.files.size()); ++i) {
     const CalibrationFile& file = calibration.files[i];
-    table += fmt::format("| {} | {} | {} | {} | {} |\n", cell(file.name), count(file.documents), count(file.tokens),
+    table += fmt::format("| {} | {} | {} | {} | {} |\n", cell(file.name), used_of_all(file), count(file.tokens),
                          percent(static_cast<double>(file.tokens), static_cast<double>(calibration.num_tokens())),
                          file.weight ? percent(*file.weight, weights) : "-");
   }
@@ -71,17 +72,22 @@ std::string scripts_list(const CalibrationSet& calibration) {
 std::string held_out_list(const HeldOutOverlap& overlap) {
   std::string list;
   for (const HeldOutFile& file : overlap.files) {
+    const SharedPassages& found = file.passages;
     list += fmt::format(
         "\nHeld out, {}: {} of {} documents share a passage of {} tokens with the calibration, {} of them as a whole; "
-        "{} "
-        "of its {} tokens.\n",
-        cell(file.name), count(file.overlapping), count(file.documents), kSharedRun, count(file.contained),
-        count(file.shared_tokens), count(file.tokens));
+        "{} of its {} tokens.\n",
+        cell(file.name), count(found.overlapping), count(found.documents), kSharedRun, count(found.contained),
+        count(found.shared_tokens), count(found.tokens));
   }
   return list;
 }
 
 }  // namespace
+
+std::string used_of_all(const CalibrationFile& file) {
+  if (!file.documents_used) return count(file.documents) + " in the file";
+  return fmt::format("{} of {}", count(*file.documents_used), count(file.documents));
+}
 
 std::string calibration_markdown(const CalibrationSet& calibration) {
   std::string text = files_table(calibration);

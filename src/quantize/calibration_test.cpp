@@ -139,8 +139,11 @@ TEST_F(Calibration, WeightsAreSharesOfTheRowsInterleaved) {
   EXPECT_THAT(first_ids(set), ElementsAre(1, 1, 2, 3, 1, 1, 1, 2, 3, 1));
   EXPECT_EQ(set.files.at(0).tokens, 48);
   EXPECT_EQ(set.files.at(2).tokens, 16);
+  EXPECT_EQ(set.files.at(0).documents, 100);
+  EXPECT_EQ(set.files.at(0).documents_used, 10) << "six rows of 8 ids out of documents of 5";
+  EXPECT_EQ(set.files.at(2).documents_used, 4);
   EXPECT_EQ(set.files.at(2).weight, 1.0) << "one that is not given beside others that are";
-  EXPECT_THAT(notes_.messages, IsEmpty());
+  EXPECT_THAT(notes_.messages, ElementsAre(HasSubstr("rows of 8 tokens")));
   const CalibrationSet pool = load(options({a, b, c}, 10, 8));
   EXPECT_EQ(pool.files.at(0).tokens, 80) << "without weights the first documents, in order";
 }
@@ -173,7 +176,7 @@ TEST_F(Calibration, AFileThatIsUsedUpLeavesItsRowsToTheOthersAndIsNamed) {
   const CalibrationSet set =
       load(options({{constant("a.jsonl", 1, 100), 1}, {constant("short.jsonl", 2, 4), 1}}, 10, 8));
   EXPECT_THAT(first_ids(set), ElementsAre(1, 2, 1, 2, 1, 1, 1, 1, 1, 1));
-  ASSERT_EQ(notes_.messages.size(), 1u);
+  ASSERT_EQ(notes_.messages.size(), 2u) << "the other is about rows of 8 tokens";
   EXPECT_THAT(notes_.messages[0], HasSubstr("short.jsonl is used up: 20.0 %"));
   EXPECT_THAT(notes_.messages[0], HasSubstr("asked for were 50.0 %"));
 }
@@ -183,7 +186,7 @@ TEST_F(Calibration, TextThatFillsNoRowIsRefused) {
   EXPECT_TRUE(refused(options({{a, 1}, {b, 1}}, 4, 8), ErrorCode::kInvalidArgument, "every file less than one"));
   EXPECT_TRUE(refused(options({a}, 4, 8), ErrorCode::kInvalidArgument, "1 documents hold 5 token ids"));
   EXPECT_EQ(load(options({a, b}, 4, 8)).rows.size(), 1u) << "together they do";
-  EXPECT_THAT(notes_.messages, ElementsAre(HasSubstr("fills 1 of 4 rows")));
+  EXPECT_THAT(notes_.messages, ElementsAre(HasSubstr("rows of 8 tokens"), HasSubstr("fills 1 of 4 rows")));
 }
 
 TEST_F(Calibration, SourcesAndScriptsAreOfTheRowsInUse) {
@@ -228,6 +231,7 @@ TEST_F(FrozenCalibration, GivesExactlyTheSavedIdsAndWhereTheyCameFrom) {
   ASSERT_EQ(set.files.size(), 2u);
   EXPECT_EQ(set.files[0].sha256, saved_.files[0].sha256);
   EXPECT_EQ(set.files[0].tokens, saved_.files[0].tokens);
+  EXPECT_EQ(set.files[0].documents_used, saved_.files[0].documents_used);
   EXPECT_EQ(set.files[1].weight, 1.0);
   EXPECT_EQ(set.sources.size(), saved_.sources.size());
   EXPECT_EQ(set.frozen->sha256, sha256_of_file(path("frozen.safetensors")));
@@ -323,19 +327,26 @@ TEST_F(Calibration, OverlapIsARunOfIdsThatBothHold) {
   o.held_out = {held_out, file("none.jsonl", ids_line(2000, 300))};
   const CalibrationSet set = load(o);
   ASSERT_EQ(set.held_out->files.size(), 2u);
-  const HeldOutFile& found = set.held_out->files[0];
+  const SharedPassages& found = set.held_out->files[0].passages;
   EXPECT_EQ(found.documents, 7);
   EXPECT_EQ(found.too_short, 1);
   EXPECT_EQ(found.overlapping, 3) << "a short document counts when all of it is there";
   EXPECT_EQ(found.contained, 2);
   EXPECT_EQ(found.shared_tokens, (run - 1) + (run + 6) + (run + 5));
   EXPECT_EQ(set.held_out->rows, 3) << "ids 150 to 219 in the first two rows, those up to 599 in the fifth";
-  EXPECT_EQ(set.held_out->files[1].overlapping, 0);
+  EXPECT_EQ(set.held_out->files[1].passages.overlapping, 0);
   EXPECT_THAT(notes_.messages, ElementsAre(HasSubstr("held-out h.jsonl: 3 of 7 documents")));
   o.refuse_overlap = true;
   EXPECT_TRUE(refused(o, ErrorCode::kInvalidArgument, "held-out h.jsonl"));
   o.held_out = {path("none.jsonl")};
   EXPECT_EQ(load(o).held_out->rows, 0);
+}
+
+TEST_F(Calibration, RowsTooShortToMeanAnythingAreNoted) {
+  load(options({bundled()}, 4, 16));
+  EXPECT_THAT(notes_.messages, IsEmpty());
+  load(options({bundled()}, 4, 15));
+  EXPECT_THAT(notes_.messages, ElementsAre(HasSubstr("rows of 15 tokens (--max-seq-length)")));
 }
 
 TEST_F(Calibration, OverlapIsFoundInAFrozenSetToo) {
@@ -345,7 +356,7 @@ TEST_F(Calibration, OverlapIsFoundInAFrozenSetToo) {
   QuantizeOptions again = options({path("frozen.safetensors")}, 20, 128);
   again.held_out = {bundled()};
   const CalibrationSet set = load(again);
-  EXPECT_GT(set.held_out->files[0].contained, 0);
+  EXPECT_GT(set.held_out->files[0].passages.contained, 0);
   EXPECT_EQ(set.held_out->rows, 20);
 }
 

@@ -68,11 +68,12 @@ bool holds_rows_of(const CalibrationSet& set, const fs::path& path) {
 
 void check_request(const FrozenReader& reader, const QuantizeOptions& options) {
   if (reader.row_length() != options.max_seq_length) {
-    fail(ErrorCode::kInvalidArgument, "{}: its rows have {} ids, asked for are {}", reader.name(), reader.row_length(),
-         options.max_seq_length);
+    fail(ErrorCode::kInvalidArgument, "{}: its rows have {} ids, asked for are {} (--max-seq-length)", reader.name(),
+         reader.row_length(), options.max_seq_length);
   }
   if (reader.num_rows() > options.num_calibration_samples) {
-    fail(ErrorCode::kInvalidArgument, "{}: it holds {} rows, asked for are {}; a frozen set is used as a whole",
+    fail(ErrorCode::kInvalidArgument,
+         "{}: it holds {} rows, asked for are {} (--num-calibration-samples); a frozen set is used as a whole",
          reader.name(), reader.num_rows(), options.num_calibration_samples);
   }
 }

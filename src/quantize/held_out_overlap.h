@@ -7,22 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "text/shared_passages.h"
 #include "trefoil/tokenizer.h"
 
 namespace trefoil {
 
-// Shorter documents are not judged: so few ids may well be a common phrase.
-inline constexpr int64_t kShortestJudged = 13;
-
 struct HeldOutFile {
   std::string name;  // without folders
   std::string sha256;
-  int64_t documents = 0;
-  int64_t too_short = 0;    // of them, with fewer than kShortestJudged ids
-  int64_t overlapping = 0;  // of them, with a run of min(kSharedRun, length) ids that the calibration holds too
-  int64_t contained = 0;    // of these, with every id in such a run
-  int64_t tokens = 0;
-  int64_t shared_tokens = 0;  // in such runs
+  SharedPassages passages;
 };
 
 struct HeldOutOverlap {

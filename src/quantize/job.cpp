@@ -31,7 +31,8 @@
 namespace trefoil {
 namespace {
 
-constexpr int kLikelyProcesses = 4;  // that join a job, where nobody says how many
+constexpr int kLikelyProcesses = 4;                    // that join a job, where nobody says how many
+constexpr uint64_t kShapeBytes = 2 * sizeof(int64_t);  // weight_shape
 constexpr const char* kRecipeFile = "recipe.yaml";
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -62,7 +63,8 @@ class QuantizeJob {
     QuantizeSummary summary = summarize(report_);
     summary.markdown =
         is_finished_by_other_ ? "another process finishes the output and reports\n" : report_markdown(report_);
-    if (!is_finished_by_other_ && !options_.dry_run) summary.markdown += resources_markdown(report_);
+    if (!is_finished_by_other_ && !options_.dry_run)
+      summary.markdown += resources_markdown(report_) + next_steps_text(report_);
     return summary;
   }
 
@@ -113,13 +115,14 @@ class QuantizeJob {
     report_.bits_per_weight = bits_per_weight();
   }
 
+  // Of codes, scales and shapes, as plan counts.
   double bits_per_weight() const {
     uint64_t bytes = 0, weights = 0;
     const ExpertEncoding encoding = encoding_of(options_);
     for (const StoredLinear& linear : layers_.front().experts.front().linear) {
       const int64_t row_bytes = packed_words(encoding.num_bits, linear.in_features, encoding.layout) * 4 +
                                 linear.in_features / encoding.group_size * 2;
-      bytes += static_cast<uint64_t>(linear.out_features * row_bytes);
+      bytes += static_cast<uint64_t>(linear.out_features * row_bytes) + kShapeBytes;
       weights += static_cast<uint64_t>(linear.out_features * linear.in_features);
     }
     return 8.0 * static_cast<double>(bytes) / static_cast<double>(weights);
@@ -221,7 +224,7 @@ class QuantizeJob {
     try {
       job.emplace(output, identity_of(report_), grain, plan,
                   JobFolder::Options{options_.join, options_.overwrite, options_.resume, options_.work_dir,
-                                     options_.stop, this_process(options_.place)});
+                                     options_.stop, this_process(options_.place), asked_of(report_)});
       check_grain(job->grain());
       Ledger ledger(job->ledger_folder(), job->digest());
       do_job(output, *job, ledger);
@@ -236,8 +239,10 @@ class QuantizeJob {
   void check_grain(const WorkGrain& grain) const {
     const uint64_t needed = cut_bytes(config_, needs(), grain.unit_rows, grain.pass_rows);
     if (const uint64_t budget = needs().budget_bytes; budget != 0 && needed > budget) {
-      fail(ErrorCode::kOverBudget, "the interrupted run was cut for more memory: it needs {}, the budget is {}",
-           format_gb(needed), format_gb(budget));
+      fail(ErrorCode::kOverBudget,
+           "the interrupted run was cut for more memory: with {} threads it needs {}, the budget is {}; --overwrite "
+           "begins again within that",
+           threads_, format_gib(needed), format_gib(budget));
     }
   }
 

@@ -15,6 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::string_view kCalibrationTokens = "calibration tokens";
 constexpr std::string_view kTokenFile = "token";
 constexpr auto kPollInterval = std::chrono::milliseconds(100);
 
@@ -34,9 +35,32 @@ void remove_all_but(const fs::path& folder, const fs::path& kept) {
   }
 }
 
+bool is_sha256(const std::string& value) {
+  return value.size() == 64 && value.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// The first of `present` that is another in `before`; empty when none is. Hashes are cut to what tells them apart.
+std::string first_difference(const Json& before, const JobIdentity& present) {
+  for (const auto& [name, value] : present) {
+    const std::string earlier = before.value(name, "nothing");
+    if (earlier == value) continue;
+    const bool is_hash = is_sha256(earlier) && is_sha256(value);
+    return fmt::format("{} {}, this one has {}", name, is_hash ? earlier.substr(0, 12) : earlier,
+                       is_hash ? value.substr(0, 12) : value);
+  }
+  return "";
+}
+
 std::string random_token() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+// The steps stay as the grain on disk cut them; what memory there is for them is this run's.
+std::string with_steps_of(const Json& earlier, const std::string& plan) {
+  Json present = Json::parse(plan);
+  present["steps"] = earlier.at("steps");
+  return present.dump();
 }
 
 }  // namespace
@@ -69,7 +93,7 @@ JobIdentity identity_of(const QuantizeReport& report) {
       {"linear algebra", report.environment.blas},
   };
   if (o.recipe == QuantizeRecipe::kRtn) return identity;
-  identity.insert(identity.end(), {{"calibration tokens", report.calibration.token_ids_sha256},
+  identity.insert(identity.end(), {{std::string(kCalibrationTokens), report.calibration.token_ids_sha256},
                                    {"tokens in a row", std::to_string(report.calibration.row_length)},
                                    {"numerics", o.numerics == Numerics::kBf16 ? "bf16" : "f32"},
                                    {"dampening-frac", fmt::format("{}", o.dampening_frac)}});
@@ -86,6 +110,20 @@ JobIdentity identity_of(const QuantizeReport& report) {
                                    {"output metric", t.output_metric ? "yes" : "no"},
                                    {"w2 sequential", t.w2_sequential ? "yes" : "no"}});
   return identity;
+}
+
+JobIdentity asked_of(const QuantizeReport& report) {
+  const QuantizeOptions& o = report.options;
+  if (!report.is_calibrated()) return {};
+  std::string files;
+  for (const CalibrationSource& source : o.calibration) {
+    files += (files.empty() ? "" : " ") + source.file.filename().string();
+    if (source.weight) files += fmt::format("={}", *source.weight);
+  }
+  return {{"--max-seq-length", std::to_string(o.max_seq_length)},
+          {"--num-calibration-samples", std::to_string(o.num_calibration_samples)},
+          {"--seed", std::to_string(o.seed)},
+          {"--calibration", files}};
 }
 
 fs::path job_in(const fs::path& staging) {
@@ -111,7 +149,11 @@ JobPlan read_job_plan(const fs::path& job) {
 
 JobFolder::JobFolder(OutputFolder& output, const JobIdentity& identity, const WorkGrain& grain, const JobPlan& plan,
                      const Options& options)
-    : folder_(job_in(output.staging())), digest_(digest_of(identity)), grain_(grain), plan_(to_json(plan)) {
+    : folder_(job_in(output.staging())),
+      digest_(digest_of(identity)),
+      grain_(grain),
+      plan_(to_json(plan)),
+      asked_(options.asked) {
   make_folder(folder_);
   activations_ = activation_folder_of(output.staging(), options.work_dir, digest_);
   take_lock(options);
@@ -127,6 +169,7 @@ JobFolder::JobFolder(OutputFolder& output, const JobIdentity& identity, const Wo
   const std::string differs = compare_with_disk(identity);
   if (differs.empty()) {
     take_over_activations(identity);
+    if (is_alone_) write(identity);
     return;
   }
   if (!is_alone_) {
@@ -219,14 +262,15 @@ std::string JobFolder::compare_with_disk(const JobIdentity& identity) {
     const Json job = Json::parse(read_text_file(file));
     token_ = job.at("token").get<std::string>();
     earlier_activations_ = job.at("activations").get<std::string>();
-    for (const auto& [name, value] : identity) {
-      const std::string before = job.at("identity").value(name, "nothing");
-      if (before != value) return fmt::format("{} {}, this one has {}", name, before, value);
+    if (const std::string differs = first_difference(job.at("identity"), identity); !differs.empty()) {
+      const bool is_of_tokens = differs.starts_with(kCalibrationTokens);
+      const std::string asked = is_of_tokens ? first_difference(job.value("asked", Json::object()), asked_) : "";
+      return asked.empty() ? differs : asked;
     }
     if (job.at("identity").size() != identity.size()) return "other settings";
     const Json& grain = job.at("grain");
     grain_ = {grain.at(0).get<int64_t>(), grain.at(1).get<int64_t>(), grain.at(2).get<int64_t>()};
-    plan_ = job.at("plan").dump();
+    plan_ = with_steps_of(job.at("plan"), plan_);
     return "";
   } catch (const nlohmann::json::exception& wrong) {
     return fmt::format("an unreadable {} ({})", file.string(), wrong.what());
@@ -234,9 +278,13 @@ std::string JobFolder::compare_with_disk(const JobIdentity& identity) {
 }
 
 void JobFolder::write(const JobIdentity& identity) const {
-  Json names = Json::object();
-  for (const auto& [name, value] : identity) names[name] = value;
-  const Json job = {{"identity", std::move(names)},
+  const auto object_of = [](const JobIdentity& pairs) {
+    Json object = Json::object();
+    for (const auto& [name, value] : pairs) object[name] = value;
+    return object;
+  };
+  const Json job = {{"identity", object_of(identity)},
+                    {"asked", object_of(asked_)},
                     {"grain", {grain_.unit_rows, grain_.pass_rows, grain_.experts_per_unit}},
                     {"activations", fs::absolute(activations_).string()},
                     {"token", token_},

@@ -1,8 +1,8 @@
 // Where a job keeps what it needs to go on after it was killed, inside the staging folder of its output:
 //
 //   .job/lock       held by every process at work on the job
-//   .job/job.json   what the results depend on ("identity"), how the work is cut ("grain"), where the activations are,
-//                   a token, and for those who watch the plan of the job (job_plan.h)
+//   .job/job.json   what the results depend on ("identity") and was asked for ("asked"), how the work is cut ("grain"), where the activations are,
+//                   a token, and for those who watch the plan of the job (job_plan.h), with the memory of the run that began or resumed it last
 //   .job/ledger/    a record for each finished unit (ledger.h)
 //   .job/activations/, or WORK_DIR/trefoil-<digest>/   (activation_store.h), with the token in a file of its own: a
 //   folder without it is not the one that the ledger speaks of
@@ -27,6 +27,8 @@ fs::path activation_folder_of(const fs::path& staging, const fs::path& work_dir,
 using JobIdentity = std::vector<std::pair<std::string, std::string>>;
 JobIdentity identity_of(const QuantizeReport& report);
 std::string digest_of(const JobIdentity& identity);
+// What the calibration tokens follow from, in the words of the command line: it explains why two runs' differ.
+JobIdentity asked_of(const QuantizeReport& report);
 
 // Where it is in the staging folder, and its parts.
 inline constexpr std::string_view kJobFile = "job.json";
@@ -45,6 +47,7 @@ class JobFolder {
     fs::path work_dir;                        // of the activations; empty: inside the staging folder
     const std::atomic<bool>* stop = nullptr;  // ends the wait for another process's audit; may be null
     std::string holder;                       // this process, as others are told of it
+    JobIdentity asked;                        // asked_of() this run
   };
 
   // Takes the lock and finds out what is there: nothing, the same job, or another one. Error(kInvalidArgument) naming
@@ -72,7 +75,7 @@ class JobFolder {
 
  private:
   void take_lock(const Options& options);
-  // Takes over the grain, plan, token and place of the job on disk when its identity is this one; else says what differs.
+  // Takes over the grain, planned steps, token and place of the job on disk when its identity is this one; else says what differs.
   std::string compare_with_disk(const JobIdentity& identity);
   void begin_anew(OutputFolder& output, const JobIdentity& identity);
   void take_over_activations(const JobIdentity& identity);
@@ -89,6 +92,7 @@ class JobFolder {
   std::string digest_;
   WorkGrain grain_;
   std::string plan_;  // to_json(JobPlan)
+  JobIdentity asked_;
 };
 
 }  // namespace trefoil

@@ -12,7 +12,7 @@ namespace trefoil {
 
 struct PlannedStep {
   std::string step;   // "L003.experts", as in its units' names
-  std::string title;  // "layer 3 of 92: experts"
+  std::string title;  // "layer 3 of 0..92: experts"
   StepKind kind = StepKind::kEmbedding;
   int64_t layer = -1;  // -1: of none
   int64_t units = 0;

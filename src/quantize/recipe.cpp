@@ -22,17 +22,17 @@ void check_actorder(const std::string& actorder) {
 
 void check_numbers(const QuantizeOptions& options) {
   const int bits = options.num_bits;
-  require(bits == 2 || bits == 3 || bits == 4 || bits == 8, fmt::format("num_bits {}: 2, 3, 4 or 8", bits));
-  require(options.group_size > 0, fmt::format("group_size {}: must be positive", options.group_size));
+  require(bits == 2 || bits == 3 || bits == 4 || bits == 8, fmt::format("--bits {}: 2, 3, 4 or 8", bits));
+  require(options.group_size > 0, fmt::format("--group-size {}: must be positive", options.group_size));
   require(options.num_calibration_samples > 0,
-          fmt::format("num_calibration_samples {}: must be positive", options.num_calibration_samples));
+          fmt::format("--num-calibration-samples {}: must be positive", options.num_calibration_samples));
   for (const CalibrationSource& source : options.calibration) {
     require(!source.weight || (std::isfinite(*source.weight) && *source.weight > 0),
             fmt::format("{}: weight {}: must be positive", source.file.string(), source.weight.value_or(0)));
   }
-  require(options.max_seq_length > 0, fmt::format("max_seq_length {}: must be positive", options.max_seq_length));
+  require(options.max_seq_length > 0, fmt::format("--max-seq-length {}: must be positive", options.max_seq_length));
   require(options.dampening_frac > 0 && options.dampening_frac < 1,
-          fmt::format("dampening_frac {}: must lie between 0 and 1", options.dampening_frac));
+          fmt::format("--dampening-frac {}: must lie between 0 and 1", options.dampening_frac));
   require(options.threads >= 0, fmt::format("threads {}: 0 (all) or more", options.threads));
   const QuantizeOptions::Place& place = options.place;
   require(0 <= place.rank && place.rank < place.size && (place.size == 1 || options.join),

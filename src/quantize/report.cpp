@@ -137,22 +137,29 @@ Json steps_json(const QuantizeReport& report, std::optional<int64_t> layer = {})
   return json;
 }
 
-Json layer_json(const LayerRecord& layer, const QuantizeReport& report) {
+// Nothing for rtn, which reads no text.
+void add_tokens(const LayerRecord& layer, const QuantizeReport& report, Json& json) {
+  if (!report.is_calibrated()) return;
   const TokenSpread spread = token_spread(layer);
+  json["tokens"] = layer.tokens;
+  json["tokens_per_expert_min"] = spread.least;
+  json["tokens_per_expert_median"] = spread.median;
+  json["tokens_per_expert_max"] = spread.most;
+  json["thin_experts"] = layer.thin_experts(report.latent);
+  json["experts_without_tokens"] = layer.experts_without_tokens();
+  json["tokens_per_expert"] = layer.tokens_per_expert;
+}
+
+Json layer_json(const LayerRecord& layer, const QuantizeReport& report) {
   Json matrices = Json::array();
   for (const MatrixRecord& matrix : layer.matrices) matrices.push_back(matrix_json(matrix));
-  return {{"layer", layer.layer},
-          {"seconds", layer_seconds(report, layer.layer)},
-          {"seconds_by_step", steps_json(report, layer.layer)},
-          {"phases", times_json(layer.times)},
-          {"tokens", layer.tokens},
-          {"tokens_per_expert_min", spread.least},
-          {"tokens_per_expert_median", spread.median},
-          {"tokens_per_expert_max", spread.most},
-          {"thin_experts", layer.thin_experts(report.latent)},
-          {"experts_without_tokens", layer.experts_without_tokens()},
-          {"tokens_per_expert", layer.tokens_per_expert},
-          {"matrices", std::move(matrices)}};
+  Json json = {{"layer", layer.layer},
+               {"seconds", layer_seconds(report, layer.layer)},
+               {"seconds_by_step", steps_json(report, layer.layer)},
+               {"phases", times_json(layer.times)}};
+  add_tokens(layer, report, json);
+  json["matrices"] = std::move(matrices);
+  return json;
 }
 
 Json resources_json(const QuantizeReport& report) {
@@ -163,20 +170,24 @@ Json resources_json(const QuantizeReport& report) {
 }
 
 Json totals_json(const QuantizeReport& report, const QuantizeSummary& summary) {
-  return {{"layers", summary.layers},
-          {"matrices", summary.matrices},
-          {"mean_relative_error",
-           {{"w1", summary.relative_error_w1}, {"w2", summary.relative_error_w2}, {"w3", summary.relative_error_w3}}},
-          {"thin_experts", summary.thin_experts},
-          {"experts_without_tokens", summary.experts_without_tokens},
-          {"fallbacks", summary.fallbacks},
-          {"fallbacks_by_reason", fallbacks_by_reason(report)},
-          {"source_tensor_bytes", summary.source_bytes},
-          {"output_tensor_bytes", summary.output_bytes},
-          {"bits_per_weight", summary.bits_per_weight},
-          {"seconds", summary.seconds},
-          {"seconds_by_step", steps_json(report)},
-          {"phases", times_json(all_expert_times(report))}};
+  Json json = {
+      {"layers", summary.layers},
+      {"matrices", summary.matrices},
+      {"mean_relative_error",
+       {{"w1", summary.relative_error_w1}, {"w2", summary.relative_error_w2}, {"w3", summary.relative_error_w3}}}};
+  if (report.is_calibrated()) {
+    json["thin_experts"] = summary.thin_experts;
+    json["experts_without_tokens"] = summary.experts_without_tokens;
+  }
+  json.update({{"fallbacks", summary.fallbacks},
+               {"fallbacks_by_reason", fallbacks_by_reason(report)},
+               {"source_tensor_bytes", summary.source_bytes},
+               {"output_tensor_bytes", summary.output_bytes},
+               {"bits_per_weight", summary.bits_per_weight},
+               {"seconds", summary.seconds},
+               {"seconds_by_step", steps_json(report)},
+               {"phases", times_json(all_expert_times(report))}});
+  return json;
 }
 
 }  // namespace
@@ -255,7 +266,7 @@ std::string report_json(const QuantizeReport& report) {
                {"source", source_json(report.source)},
                {"resources", resources_json(report)},
                {"layers", std::move(layers)}};
-  if (report.options.recipe != QuantizeRecipe::kRtn) {
+  if (report.is_calibrated()) {
     json["calibration"] = calibration_json(report.calibration);
     json["calibration"]["token_ids"] = report.calibration.rows;
   }

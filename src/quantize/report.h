@@ -95,6 +95,8 @@ struct QuantizeReport {
   uint64_t peak_memory_bytes = 0;     // of the process that finished the output (VmHWM)
   uint64_t planned_scratch_bytes = 0;
   uint64_t peak_scratch_bytes = 0;  // disk space the activations took at the most, seen at the end of a layer
+
+  bool is_calibrated() const { return options.recipe != QuantizeRecipe::kRtn; }
 };
 
 // The totals of a report.
@@ -120,7 +122,9 @@ std::string report_html(const QuantizeReport& report);
 std::string report_markdown(const QuantizeReport& report);
 // Planned against used, for the person who ran the job: it differs from run to run and is in no file but the report.
 std::string resources_markdown(const QuantizeReport& report);
-// The same with front matter and how to check the files.
+// Where the output is and the commands that come next.
+std::string next_steps_text(const QuantizeReport& report);
+// The tables again, with front matter and how to check the files.
 std::string model_card(const QuantizeReport& report);
 
 }  // namespace trefoil

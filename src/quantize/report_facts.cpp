@@ -13,6 +13,13 @@ std::string count(int64_t value) {
   return format_count(static_cast<uint64_t>(value));
 }
 
+// " (of 512 asked for)" where the text filled fewer.
+std::string asked_for(const QuantizeReport& report) {
+  const int64_t asked = report.options.num_calibration_samples;
+  const bool is_short = static_cast<int64_t>(report.calibration.rows.size()) < asked && !report.calibration.frozen;
+  return is_short ? fmt::format(" (of {} asked for)", count(asked)) : "";
+}
+
 }  // namespace
 
 std::vector<ReportFact> setting_facts(const QuantizeReport& report) {
@@ -28,10 +35,10 @@ std::vector<ReportFact> setting_facts(const QuantizeReport& report) {
                        : "pack-quantized, padded (compressed-tensors 0.17.x)"},
       {"everything else", "byte-identical to the source"},
       {"tensor bytes", fmt::format("{}, source {}", format_gb(summary.output_bytes), format_gb(summary.source_bytes))}};
-  if (options.recipe != QuantizeRecipe::kRtn) {
+  if (report.is_calibrated()) {
     facts.push_back(
-        {"calibration", fmt::format("{} rows of {} tokens, routed tokens only", count(summary.calibration_rows),
-                                    count(report.calibration.row_length))});
+        {"calibration", fmt::format("{} rows{} of {} tokens, routed tokens only", count(summary.calibration_rows),
+                                    asked_for(report), count(report.calibration.row_length))});
   }
   return facts;
 }
@@ -42,7 +49,7 @@ std::vector<ReportFact> result_facts(const QuantizeReport& report) {
       {"matrices", fmt::format("{} in {} layers", count(summary.matrices), count(summary.layers))},
       {"mean relative error w1 / w2 / w3", fmt::format("{:.4f} / {:.4f} / {:.4f}", summary.relative_error_w1,
                                                        summary.relative_error_w2, summary.relative_error_w3)}};
-  if (report.options.recipe != QuantizeRecipe::kRtn) {
+  if (report.is_calibrated()) {
     facts.push_back({"experts with fewer tokens than input columns", count(summary.thin_experts)});
     facts.push_back({"experts without tokens", count(summary.experts_without_tokens)});
   }
@@ -52,10 +59,10 @@ std::vector<ReportFact> result_facts(const QuantizeReport& report) {
 
 std::vector<PlannedFact> resource_facts(const QuantizeReport& report) {
   std::vector<PlannedFact> facts = {
-      {"memory, at most", format_gb(report.planned_memory_bytes), format_gb(report.peak_memory_bytes)}};
-  if (report.options.recipe != QuantizeRecipe::kRtn) {
-    facts.push_back(
-        {"scratch on disk, at most", format_gb(report.planned_scratch_bytes), format_gb(report.peak_scratch_bytes)});
+      {"memory, at the worst moment", format_gib(report.planned_memory_bytes), format_gib(report.peak_memory_bytes)}};
+  if (report.is_calibrated()) {
+    facts.push_back({"scratch on disk, at the worst moment", format_gb(report.planned_scratch_bytes),
+                     format_gb(report.peak_scratch_bytes)});
   }
   return facts;
 }

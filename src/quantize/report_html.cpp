@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/bytes.h"
+#include "quantize/calibration_markdown.h"
 #include "quantize/report.h"
 #include "quantize/report_facts.h"
 #include "report/html_page.h"
@@ -64,7 +65,7 @@ ReportTable facts_table(std::string title, const std::vector<ReportFact>& facts)
 std::string error_figure(const QuantizeReport& report) {
   LineChart chart;
   chart.title = "Relative error by layer";
-  chart.x.title = "layer";
+  chart.x = {.title = "layer", .labels = {}, .integers = true};
   chart.y = {.title = "relative error", .log = true, .from_zero = false, .labels = {}};
   for (const ExpertPart part : kExpertParts) {
     const size_t colour = static_cast<size_t>(part);
@@ -83,11 +84,9 @@ std::string error_figure(const QuantizeReport& report) {
 }
 
 ReportTable layer_table(const QuantizeReport& report) {
-  ReportTable table{"Layers",
-                    "",
-                    {"layer", "experts", "w1 mean", "w2 mean", "w3 mean", "worst", "tokens, least", "median", "most",
-                     "thin", "fallbacks", "seconds"},
-                    {}};
+  ReportTable table{"Layers", "", {"layer", "experts", "w1 mean", "w2 mean", "w3 mean", "worst"}, {}};
+  if (report.is_calibrated()) table.header.insert(table.header.end(), {"tokens, least", "median", "most", "thin"});
+  table.header.insert(table.header.end(), {"fallbacks", "seconds"});
   for (const LayerRecord& layer : report.layers) {
     std::vector<std::string> row = {std::to_string(layer.layer),
                                     count(static_cast<int64_t>(layer.tokens_per_expert.size()))};
@@ -97,12 +96,13 @@ ReportTable layer_table(const QuantizeReport& report) {
       row.push_back(format_number(errors.mean));
       worst = std::max(worst, errors.most);
     }
-    const TokenSpread tokens = token_spread(layer);
-    for (const std::string& text : {format_number(worst), count(tokens.least), count(tokens.median), count(tokens.most),
-                                    count(layer.thin_experts(report.latent)), count(fallbacks_of(layer)),
-                                    in_seconds(layer_seconds(report, layer.layer))}) {
-      row.push_back(text);
+    row.push_back(format_number(worst));
+    if (report.is_calibrated()) {
+      const TokenSpread tokens = token_spread(layer);
+      row.insert(row.end(), {count(tokens.least), count(tokens.median), count(tokens.most),
+                             count(layer.thin_experts(report.latent))});
     }
+    row.insert(row.end(), {count(fallbacks_of(layer)), in_seconds(layer_seconds(report, layer.layer))});
     table.rows.push_back(std::move(row));
   }
   return table;
@@ -120,7 +120,7 @@ std::string loss_section(const QuantizeReport& report) {
 std::string token_figure(const QuantizeReport& report) {
   LineChart chart;
   chart.title = "Calibration tokens of an expert";
-  chart.x.title = "layer";
+  chart.x = {.title = "layer", .labels = {}, .integers = true};
   chart.y = {.title = "tokens", .log = false, .from_zero = true, .labels = {}};
   std::array<ChartSeries, 4> series = {
       ChartSeries{"most", series_class(0), true, false, {}}, ChartSeries{"median", series_class(0), false, true, {}},
@@ -140,7 +140,7 @@ std::string token_figure(const QuantizeReport& report) {
 }
 
 std::string expert_section(const QuantizeReport& report) {
-  if (report.options.recipe == QuantizeRecipe::kRtn) return "";
+  if (!report.is_calibrated()) return "";
   const QuantizeSummary summary = summarize(report);
   ReportTable thin{
       "Thinnest experts",
@@ -167,7 +167,7 @@ ReportTable fallback_table(const QuantizeReport& report) {
 std::string step_figure(const QuantizeReport& report) {
   LineChart chart;
   chart.title = "Seconds by layer";
-  chart.x.title = "layer";
+  chart.x = {.title = "layer", .labels = {}, .integers = true};
   chart.y = {.title = "seconds", .log = false, .from_zero = true, .labels = {}};
   for (size_t i = 0; i < kStepKinds.size(); ++i) {
     ChartSeries series{to_string(kStepKinds[i]), series_class(i), false, true, {}};
@@ -227,10 +227,10 @@ ReportTable resource_table(const QuantizeReport& report) {
 // ---- calibration and provenance ----
 
 ReportTable file_table(const CalibrationSet& calibration) {
-  ReportTable table{"Calibration text", "", {"file", "documents", "tokens", "share", "SHA-256"}, {}};
+  ReportTable table{"Calibration text", "", {"file", "documents used", "tokens", "share", "SHA-256"}, {}};
   for (size_t i = 0; i < std::min(kMaxListed, calibration.files.size()); ++i) {
     const CalibrationFile& file = calibration.files[i];
-    table.rows.push_back({file.name, count(file.documents), count(file.tokens),
+    table.rows.push_back({file.name, used_of_all(file), count(file.tokens),
                           percent(static_cast<double>(file.tokens), static_cast<double>(calibration.num_tokens())),
                           file.sha256});
   }
@@ -261,14 +261,15 @@ ReportTable held_out_table(const CalibrationSet& calibration) {
                     {}};
   if (!calibration.held_out) return table;
   for (const HeldOutFile& file : calibration.held_out->files) {
-    table.rows.push_back(
-        {file.name, count(file.documents), count(file.overlapping), count(file.contained), count(file.shared_tokens)});
+    const SharedPassages& found = file.passages;
+    table.rows.push_back({file.name, count(found.documents), count(found.overlapping), count(found.contained),
+                          count(found.shared_tokens)});
   }
   return table;
 }
 
 std::string calibration_sections(const QuantizeReport& report) {
-  if (report.options.recipe == QuantizeRecipe::kRtn) return "";
+  if (!report.is_calibrated()) return "";
   const CalibrationSet& calibration = report.calibration;
   return html_section(file_table(calibration)) + html_section(source_table(calibration)) +
          html_section(script_table(calibration)) + html_section(held_out_table(calibration));

@@ -40,18 +40,30 @@ std::string resources_markdown(const QuantizeReport& report) {
 }
 
 std::string report_markdown(const QuantizeReport& report) {
-  const bool is_calibrated = report.options.recipe != QuantizeRecipe::kRtn;
+  const bool is_calibrated = report.is_calibrated();
   const std::string settings =
       table_of("setting", setting_facts(report)) + (is_calibrated ? calibration_markdown(report.calibration) : "");
   if (report.options.dry_run) {
     return settings + fmt::format("\nDry run: every check passed, nothing was written{}.\n",
                                   report.options.save_calibration.empty() ? "" : " but the frozen calibration");
   }
+  const char* explanation =
+      is_calibrated
+          ? "The relative error is loss / loss of an all-zero weight under the Hessian used. Per-matrix figures "
+            "and the exact calibration tokens are in `quantization_report.json`."
+          : "The relative error is that of the weights themselves: rtn reads no text. Per-matrix figures are in "
+            "`quantization_report.json`.";
   return settings + "\n" + table_of("result", result_facts(report)) +
-         thin_experts_markdown(report.layers, report.latent) + fallback_list(report) +
-         "\nThe relative error is loss / loss of an all-zero weight under the Hessian used (recipe rtn: of the weights "
-         "themselves). "
-         "Per-matrix figures and the exact calibration tokens are in `quantization_report.json`.\n";
+         (is_calibrated ? thin_experts_markdown(report.layers, report.latent) : "") + fallback_list(report) +
+         fmt::format("\n{}\n", explanation);
+}
+
+std::string next_steps_text(const QuantizeReport& report) {
+  const std::string output = report.options.output.string(), source = report.options.source.string();
+  if (report.options.layers) return fmt::format("\nwrote {}, a part of the layers and not a checkpoint\n", output);
+  return fmt::format(
+      "\nwrote {0}; next: trefoil verify {0} --against {1}, then trefoil eval kld {0} --reference {1} --text FILE\n",
+      output, source);
 }
 
 std::string model_card(const QuantizeReport& report) {

@@ -61,13 +61,32 @@ TEST(QuantizeReport, JsonHoldsTheFactsOneMatrixALine) {
 }
 
 TEST(QuantizeReport, MarkdownSaysWhatAReaderMustKnow) {
-  const QuantizeReport report = small_report();
+  QuantizeReport report = small_report();
   const std::string card = model_card(report);
   EXPECT_THAT(card, HasSubstr("| fallbacks | 1 |"));
   EXPECT_THAT(card, HasSubstr("- 1 matrices: identity"));
-  EXPECT_THAT(card, HasSubstr("2 rows of 2 tokens"));
+  EXPECT_THAT(card, HasSubstr("2 rows (of 512 asked for) of 2 tokens"));
   EXPECT_THAT(card, HasSubstr("tags: [kimi_k3, compressed-tensors, int3]"));
   EXPECT_THAT(card, HasSubstr("byte-identical to the source"));
+  report.options.num_calibration_samples = 2;
+  EXPECT_THAT(model_card(report), HasSubstr("2 rows of 2 tokens"));
+}
+
+// Round to nearest reads no text: a count of its tokens would be a count of nothing.
+TEST(QuantizeReport, NothingIsSaidOfTokensWhereNoneWereRead) {
+  QuantizeReport report = small_report();
+  report.options.recipe = QuantizeRecipe::kRtn;
+  report.layers.front().tokens_per_expert = {0, 0, 0};
+  for (const std::string& text : {report_markdown(report), model_card(report)}) {
+    EXPECT_THAT(text, Not(HasSubstr("thinnest")));
+    EXPECT_THAT(text, Not(HasSubstr("tokens")));
+  }
+  const auto json = nlohmann::json::parse(report_json(report));
+  EXPECT_FALSE(json.at("totals").contains("thin_experts"));
+  EXPECT_FALSE(json.at("totals").contains("experts_without_tokens"));
+  for (const auto& [key, value] : json.at("layers").at(0).items()) EXPECT_THAT(key, Not(HasSubstr("token")));
+  EXPECT_THAT(report_html(report), Not(HasSubstr("tokens, least")));
+  EXPECT_THAT(report_html(small_report()), HasSubstr("tokens, least"));
 }
 
 TEST(QuantizeReport, MarkdownListsTheThinnestExperts) {
@@ -117,9 +136,9 @@ TEST(QuantizeReport, PageHasEveryPartAndEscapesNames) {
   QuantizeReport report = report_with_times();
   report.source.folder = "<script>\"K3\"";
   report.layers.front().matrices.back().fallback = "<b>why";
-  report.calibration.files = {{"<file>", 10, "ab", 3, 3, {}}};
+  report.calibration.files = {{"<file>", 10, "ab", 3, 1, 3, {}}};
   report.calibration.sources = {{"<source>", 3}};
-  report.calibration.held_out = HeldOutOverlap{{{"<held>", "ef", 5, 1, 2, 1, 900, 70}}, 1};
+  report.calibration.held_out = HeldOutOverlap{{{"<held>", "ef", {5, 1, 2, 1, 900, 70}}}, 1};
   const std::string page = report_html(report);
   expect_balanced(page);
   expect_self_contained(page);
@@ -141,13 +160,14 @@ TEST(QuantizeReport, PageOfAnEmptyReportIsWhole) {
 
 TEST(QuantizeReport, CalibrationIsDescribed) {
   QuantizeReport report = small_report();
-  report.calibration.files = {{"a|`b\n", 10, "ab", 3, 3, 1.0}, {"c", 10, "cd", 2, 1, 3.0}};
+  report.calibration.files = {{"a|`b\n", 10, "ab", 3, 2, 3, 1.0}, {"c", 10, "cd", 2, {}, 1, 3.0}};
   report.calibration.sources = {{"wiki", 3}, {"code", 1}};
   report.calibration.scripts = {{"Latin", 0.75}, {"Han", 0.25}};
   report.calibration.frozen = FrozenFile{"f.safetensors", "0123"};
-  report.calibration.held_out = HeldOutOverlap{{{"h.jsonl", "ef", 5, 1, 2, 1, 900, 70}}, 1};
+  report.calibration.held_out = HeldOutOverlap{{{"h.jsonl", "ef", {5, 1, 2, 1, 900, 70}}}, 1};
   const std::string text = report_markdown(report);
-  EXPECT_THAT(text, HasSubstr("| a  b  | 3 | 3 | 75.0 % | 25.0 % |\n| c | 2 | 1 | 25.0 % | 75.0 % |\n"));
+  EXPECT_THAT(text,
+              HasSubstr("| a  b  | 2 of 3 | 3 | 75.0 % | 25.0 % |\n| c | 2 in the file | 1 | 25.0 % | 75.0 % |\n"));
   EXPECT_THAT(text, HasSubstr("Tokens by source: wiki 3, code 1."));
   EXPECT_THAT(text, HasSubstr("Latin 75.0 %, Han 25.0 %."));
   EXPECT_THAT(text, HasSubstr("frozen set f.safetensors, SHA-256 0123"));
@@ -156,6 +176,7 @@ TEST(QuantizeReport, CalibrationIsDescribed) {
   const auto json = nlohmann::json::parse(report_json(report)).at("calibration");
   EXPECT_EQ(json.at("files").at(1).at("weight"), 3.0);
   EXPECT_EQ(json.at("files").at(1).at("tokens"), 1);
+  EXPECT_EQ(json.at("files").at(0).at("documents_used"), 2);
   EXPECT_EQ(json.at("sources").at(0).at("source"), "wiki");
   EXPECT_EQ(json.at("scripts").at("Han"), 0.25);
   EXPECT_EQ(json.at("frozen").at("sha256"), "0123");

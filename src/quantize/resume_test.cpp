@@ -188,7 +188,10 @@ TEST(Resume, AnotherSettingIsRefusedByItsName) {
   EXPECT_THAT(refusal_of(options), HasSubstr("dampening-frac 0.01, this one has 0.02"));
   options = options_for(temp, "out");
   options.max_seq_length = 32;
-  EXPECT_THAT(refusal_of(options), HasSubstr("calibration tokens"));
+  EXPECT_THAT(refusal_of(options), HasSubstr("it holds an interrupted run with --max-seq-length 64, this one has 32;"));
+  options = options_for(temp, "out");
+  options.seed = 7;
+  EXPECT_THAT(refusal_of(options), HasSubstr("it holds an interrupted run with --seed 0, this one has 7;"));
   options.overwrite = true;
   quantize(options);
   const QuantizeOptions other = options_for(temp, "out");

@@ -136,6 +136,10 @@ const char* to_string(JobState state) {
   return "?";
 }
 
+bool is_unfinished(const fs::path& output) {
+  return is_there(job_in(output / kStagingName) / kJobFile) && !is_there(output / kIndexFile);
+}
+
 JobStatus read_status(const fs::path& output) {
   const fs::path staging = output / kStagingName, job = job_in(staging);
   try {
@@ -152,6 +156,8 @@ JobStatus read_status(const fs::path& output) {
   JobStatus status;
   status.output = output.string();
   status.state = JobState::kFinished;
+  status.done_fraction = 1;
+  status.left_s = 0;
   return status;
 }
 

@@ -111,7 +111,7 @@ TEST(Status, TellsHowFarAStoppedJobGot) {
   EXPECT_EQ(status.done_units, 7) << "every report but the last was followed by a unit";
   EXPECT_GT(status.units, status.done_units);
   ASSERT_TRUE(status.step);
-  EXPECT_THAT(status.step->title, HasSubstr("layer 1 of 2: "));
+  EXPECT_THAT(status.step->title, HasSubstr("layer 1 of 0..2: "));
   EXPECT_GT(status.in_layer.size(), 3u);
   EXPECT_GT(status.busy_s, 0);
   ASSERT_TRUE(status.left_s);
@@ -134,6 +134,20 @@ TEST(Status, AgreesWithWhatTheJobSaysOfItself) {
   EXPECT_GE(rates.budget_bytes, rates.resident_bytes);
 }
 
+TEST(Status, TellsTheBudgetOfThePresentRun) {
+  TempDir temp;
+  const Stopped job(temp, 8);
+  const JobStatus before = read_status(job.options.output);
+  QuantizeOptions again = job.options;
+  again.memory_bytes = before.budget_bytes - (1u << 20);
+  LookAt look(again.output, 2);
+  again.stop = &look.stop;
+  EXPECT_THROW(quantize(again, &look), Error);
+  EXPECT_EQ(look.seen.budget_bytes, again.memory_bytes);
+  EXPECT_EQ(read_status(again.output).budget_bytes, again.memory_bytes);
+  EXPECT_EQ(read_status(again.output).units, before.units);
+}
+
 TEST(Status, LeavesTheJobAsItWas) {
   TempDir temp;
   const Stopped job(temp, 8);
@@ -149,6 +163,12 @@ TEST(Status, LeavesTheJobAsItWas) {
   const JobStatus finished = read_status(job.options.output);
   EXPECT_EQ(finished.state, JobState::kFinished);
   EXPECT_THAT(to_text(finished), HasSubstr("out: finished"));
+  const nlohmann::json json = nlohmann::json::parse(to_json(finished));
+  EXPECT_EQ(json.at("done_fraction"), 1.0);
+  EXPECT_EQ(json.at("left_s"), 0.0);
+  for (const char* gone : {"layers", "done_layers", "units", "done_units", "busy_s", "budget_bytes",
+                           "planned_memory_bytes", "planned_scratch_bytes"})
+    EXPECT_TRUE(json.at(gone).is_null()) << gone;
 }
 
 TEST(Status, PlansExactlyTheUnitsThatAreDone) {

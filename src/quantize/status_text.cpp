@@ -108,24 +108,26 @@ std::string to_text(const JobStatus& status) {
 }
 
 std::string to_json(const JobStatus& status) {
+  // The job of a finished output is gone, and with it what it counted.
+  const auto count = [&](auto number) { return status.state == JobState::kFinished ? Json() : Json(number); };
   const Json json = {{"output", status.output},
                      {"state", to_string(status.state)},
                      {"publishing", status.is_publishing},
-                     {"layers", status.layers},
-                     {"done_layers", status.done_layers},
+                     {"layers", count(status.layers)},
+                     {"done_layers", count(status.done_layers)},
                      {"step", status.step ? step_json(*status.step) : Json()},
                      {"layer_steps", steps_json(status.in_layer)},
-                     {"units", status.units},
-                     {"done_units", status.done_units},
-                     {"busy_s", status.busy_s},
+                     {"units", count(status.units)},
+                     {"done_units", count(status.done_units)},
+                     {"busy_s", count(status.busy_s)},
                      {"done_fraction", status.done_fraction},
                      {"left_s", status.left_s ? Json(*status.left_s) : Json()},
                      {"last_unit", status.last_finished ? Json(status.last_unit) : Json()},
                      {"last_finished_unix_s", unix_seconds(status.last_finished)},
                      {"processes", workers_json(status.workers)},
-                     {"budget_bytes", status.budget_bytes},
-                     {"planned_memory_bytes", status.planned_memory_bytes},
-                     {"planned_scratch_bytes", status.planned_scratch_bytes}};
+                     {"budget_bytes", count(status.budget_bytes)},
+                     {"planned_memory_bytes", count(status.planned_memory_bytes)},
+                     {"planned_scratch_bytes", count(status.planned_scratch_bytes)}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

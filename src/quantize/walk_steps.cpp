@@ -132,7 +132,7 @@ std::vector<WalkStep> walk_steps(const ModelConfig& config, const QuantizeOption
 
 std::string stage_of(const WalkStep& step, int64_t last_layer) {
   if (step.kind == StepKind::kEmbedding) return step.title;
-  return fmt::format("layer {} of {}: {}", step.layer, last_layer, step.title);
+  return fmt::format("layer {} of 0..{}: {}", step.layer, last_layer, step.title);
 }
 
 bool has_original_stream(const QuantizeOptions& options) {

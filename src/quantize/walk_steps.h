@@ -51,7 +51,7 @@ struct WorkGrain {
   int64_t experts_per_unit = 8;  // experts of a unit of solving
 };
 
-// "layer 3 of 92: experts"
+// "layer 3 of 0..92: experts"
 std::string stage_of(const WalkStep& step, int64_t last_layer);
 
 // Whether a second stream, of the original model, runs beside the quantized one.

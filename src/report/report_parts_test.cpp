@@ -27,6 +27,16 @@ TEST(SvgChart, ValuesThatCannotBeDrawnAreLeftOut) {
   EXPECT_EQ(one.find("nan"), std::string::npos);
 }
 
+TEST(SvgChart, AnAxisOfWholeNumbersMarksNoHalves) {
+  LineChart chart;
+  chart.series = {{"a", "s0", false, true, {{7, 1, 0}, {8, 2, 0}}}};
+  EXPECT_NE(render(chart).find(">7.5<"), std::string::npos);
+  chart.x.integers = true;
+  const std::string whole = render(chart);
+  EXPECT_NE(whole.find(">7<"), std::string::npos);
+  EXPECT_EQ(whole.find(">7."), std::string::npos);
+}
+
 TEST(Html, PagesAndTablesEscapeWhatComesIn) {
   const ReportTable table{"<t>", "<n>", {"<h>", "b"}, {{"<c>", "&"}}};
   const std::string page = html_page("<i>", "<j>", "<k>", html_section(table) + html_folded(table));

@@ -52,7 +52,7 @@ std::string tick_label(double value) {
   return fmt::format("{:g}", value);
 }
 
-std::vector<Tick> linear_ticks(const Scale& scale) {
+std::vector<Tick> linear_ticks(const Scale& scale, bool integers = false) {
   const double rough = (scale.high - scale.low) / 5;
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   double step = 10 * power;
@@ -62,6 +62,7 @@ std::vector<Tick> linear_ticks(const Scale& scale) {
       break;
     }
   }
+  if (integers) step = std::max(step, 1.0);
   std::vector<Tick> ticks;
   for (double k = std::ceil(scale.low / step - 1e-9); k * step <= scale.high + 1e-9 * step; k += 1) {
     ticks.push_back({k * step, tick_label(k * step)});
@@ -93,7 +94,7 @@ std::vector<Tick> log_ticks(const Scale& scale) {
 }
 
 std::vector<Tick> axis_ticks(const ChartAxis& axis, const Scale& scale) {
-  if (axis.labels.empty()) return scale.log ? log_ticks(scale) : linear_ticks(scale);
+  if (axis.labels.empty()) return scale.log ? log_ticks(scale) : linear_ticks(scale, axis.integers);
   std::vector<Tick> ticks;
   const size_t every = axis.labels.size() / 16 + 1;
   for (size_t i = 0; i < axis.labels.size(); i += every) ticks.push_back({static_cast<double>(i), axis.labels[i]});

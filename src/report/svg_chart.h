@@ -32,6 +32,7 @@ struct ChartAxis {
   bool log = false;
   bool from_zero = false;           // linear axes only
   std::vector<std::string> labels;  // names for x = 0, 1, 2 ...; empty: numbers
+  bool integers = false;            // nothing lies between whole numbers: linear axes mark no halves
 };
 
 struct LineChart {

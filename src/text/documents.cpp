@@ -2,6 +2,7 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -14,6 +15,7 @@ namespace {
 
 namespace dom = simdjson::dom;
 
+constexpr size_t kLeastTextPerControl = 20;  // bytes to each control character; terminal recordings have more
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 std::string parse_string(dom::element value, std::string_view key, const std::string& place) {
@@ -52,6 +54,11 @@ int64_t line_at(std::string_view text, size_t offset) {
   return line;
 }
 
+// Bytes below a blank that no text has, but for what moves along a line or to the next one.
+bool is_control(char c) {
+  return static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r' && c != '\f' && c != '\v';
+}
+
 Document read_text_document(const fs::path& file, uint64_t max_bytes) {
   Document document;
   document.source = file.filename().string();
@@ -65,6 +72,11 @@ Document read_text_document(const fs::path& file, uint64_t max_bytes) {
   if (const size_t at = document.text.find('\0'); at != std::string::npos) {
     fail(ErrorCode::kCorrupt, "{}:{}: a NUL byte at offset {}; is this UTF-16, or not text?", file.string(),
          line_at(document.text, at), at);
+  }
+  const auto controls = static_cast<size_t>(std::count_if(document.text.begin(), document.text.end(), is_control));
+  if (controls > document.text.size() / kLeastTextPerControl) {
+    fail(ErrorCode::kCorrupt, "{}: {} of its {} bytes are control characters; is this text?", file.string(), controls,
+         document.text.size());
   }
   return document;
 }

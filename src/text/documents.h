@@ -47,7 +47,7 @@ struct DocumentOptions {
 
 // The documents of a file, in order. Error(kCorrupt) for JSON that is malformed or of the wrong shape (more than one of
 // "text", "input_ids" and "messages", none of them, a key twice, ids that are not integers from 0 to 2^31-1, a
-// conversation that render_chat() refuses), for text that is not UTF-8, for a NUL byte in plain text, for a line over the
+// conversation that render_chat() refuses), for text that is not UTF-8, for a NUL byte or many control characters in plain text, for a line over the
 // limit and for damaged or incomplete compressed data; Error(kUnsupported) for messages of unknown roles.
 class DocumentReader {
  public:

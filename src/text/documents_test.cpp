@@ -200,6 +200,7 @@ TEST_F(Documents, RefusesFilesWithoutDocuments) {
 TEST_F(Documents, RefusesPlainTextThatIsNotText) {
   expect_refused("a.txt", "one\ntwo\n\xFF", "a.txt:3: not UTF-8: byte 0xff at offset 8");
   expect_refused("a.txt", std::string("h\0i\0", 4), "a.txt:1: a NUL byte at offset 1");
+  expect_refused("a.txt", "\x01\x02 ELF", "a.txt: 2 of its 6 bytes are control characters; is this text?");
 }
 
 TEST_F(Documents, RefusesDocumentsOverTheLimit) {

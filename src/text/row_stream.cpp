@@ -35,6 +35,7 @@ bool RowStream::read_document() {
   }
   pos_ = 0;
   ++documents_read_;
+  ++documents_of_file_[current_->file_idx];
   ids_read_ += static_cast<int64_t>(ids_.size());
   return true;
 }
@@ -44,6 +45,11 @@ void RowStream::count(const std::vector<Piece>& pieces) {
     tokens_of_file_[piece.file_idx] += piece.tokens;
     tokens_of_source_[piece.source] += piece.tokens;
   }
+}
+
+int64_t RowStream::documents_of_file(size_t file_idx) const {
+  const auto found = documents_of_file_.find(file_idx);
+  return found == documents_of_file_.end() ? 0 : found->second;
 }
 
 int64_t RowStream::tokens_of_file(size_t file_idx) const {

@@ -24,6 +24,7 @@ class RowStream {
   const DocumentPool& pool() const { return pool_; }
   int64_t documents_read() const { return documents_read_; }
   int64_t ids_read() const { return ids_read_; }
+  int64_t documents_of_file(size_t file_idx) const;  // of those read
   // Ids in rows so far, by file of the pool and by the documents' "source".
   int64_t tokens_of_file(size_t file_idx) const;
   const std::map<std::string, int64_t>& tokens_of_source() const { return tokens_of_source_; }
@@ -44,6 +45,7 @@ class RowStream {
   size_t pos_ = 0;            // of the first id not yet in a row
   int64_t documents_read_ = 0;
   int64_t ids_read_ = 0;
+  std::map<size_t, int64_t> documents_of_file_;
   std::map<size_t, int64_t> tokens_of_file_;
   std::map<std::string, int64_t> tokens_of_source_;
 };
