@@ -2,6 +2,7 @@
 
 #include <ctime>
 
+#include "cli/choice.h"
 #include "cli/command.h"
 #include "cli/model_argument.h"
 #include "trefoil/eval.h"
@@ -66,9 +67,10 @@ void add_eval_command(CLI::App& eval, Context& context, EvalCommand which, const
   command->add_flag("--per-document", o.per_document, "rows begin and end with documents");
   command->add_option("--max-rows", o.max_rows, "at most this many rows, evenly spread (0: all)")
       ->capture_default_str();
-  command->add_option("--numerics", o.numerics, "f32: differences are the weights' alone (default); bf16: as served")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, EvalOptions::Numerics>{
-          {"f32", EvalOptions::Numerics::kF32}, {"bf16", EvalOptions::Numerics::kBf16}}));
+  choose<EvalOptions::Numerics>(
+      command->add_option("--numerics", o.numerics,
+                          "f32: differences are the weights' alone (default); bf16: as served"),
+      {{"f32", EvalOptions::Numerics::kF32}, {"bf16", EvalOptions::Numerics::kBf16}});
   command->add_option("--batch-rows", o.batch_rows, "rows read together")->capture_default_str();
   command->add_option("--prefill-chunk", o.prefill_chunk, "tokens of a row read at a time (0: the whole row)")
       ->capture_default_str();

@@ -13,8 +13,10 @@
 #include <system_error>
 #include <thread>
 
+#include "cli/choice.h"
 #include "cli/command.h"
 #include "cli/terminal_text.h"
+#include "cli/usage.h"
 #include "trefoil/machine.h"
 
 namespace trefoil::cli {
@@ -58,9 +60,9 @@ void add_common_options(CLI::App& program, Context& context) {
       ->envname("TREFOIL_THREADS");
   program.add_option("--isa", context.isa, "use no instruction set above this one: scalar, avx2, avx512")
       ->envname("TREFOIL_ISA");
-  program
-      .add_option("--progress", context.progress_mode, "auto: a line on a terminal, plain lines elsewhere; json; off")
-      ->check(CLI::IsMember({"auto", "json", "off"}))
+  one_of(program.add_option("--progress", context.progress_mode,
+                            "auto: a line on a terminal, plain lines elsewhere; json; off"),
+         {"auto", "json", "off"})
       ->envname("TREFOIL_PROGRESS");
 }
 
@@ -156,8 +158,11 @@ int main(int argc, char** argv) {
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int code = program.exit(error);  // prints help or the complaint
-    if (code != 0) return kUsage;
+    if (error.get_exit_code() != 0) {
+      complain(usage_complaint(program, error, {argv + 1, argv + argc}));
+      return kUsage;
+    }
+    program.exit(error);  // prints what was asked for: help or the version
     return std::fflush(stdout) == 0 && std::cout.flush() ? kOk : kResources;
   }
   const int code = run_command(context);

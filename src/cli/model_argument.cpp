@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "trefoil/error.h"
+#include "trefoil/status.h"
 
 namespace trefoil::cli {
 namespace {
@@ -35,6 +36,17 @@ fs::path find_snapshot(const fs::path& repository, const std::string& revision) 
   return fs::is_directory(snapshot) ? snapshot : fs::path();
 }
 
+void require_model_folder(const fs::path& folder) {
+  if (!fs::is_directory(folder)) {
+    throw Error(ErrorCode::kNotFound, fmt::format("{}: is a file; a model is named by its folder", folder.string()));
+  }
+  if (is_unfinished(folder)) {
+    throw Error(
+        ErrorCode::kNotFound,
+        fmt::format("{0}: holds an unfinished quantize and no checkpoint yet (trefoil status {0})", folder.string()));
+  }
+}
+
 }  // namespace
 
 void add_model_argument(CLI::App& command, std::string& model, const std::string& name) {
@@ -49,7 +61,10 @@ fs::path expand_home(const std::string& path) {
 
 fs::path resolve_model(const std::string& model) {
   const fs::path folder = expand_home(model);
-  if (fs::exists(folder)) return folder;
+  if (fs::exists(folder)) {
+    require_model_folder(folder);
+    return folder;
+  }
   static const std::regex hub_name(
       "([A-Za-z0-9][A-Za-z0-9._-]*)/([A-Za-z0-9][A-Za-z0-9._-]*)(?:@([A-Za-z0-9][A-Za-z0-9._-]*))?");
   std::smatch match;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "cli/choice.h"
 #include "cli/command.h"
 #include "cli/model_argument.h"
 #include "trefoil/quantize.h"
@@ -29,14 +30,21 @@ QuantizeOptions::LayerRange parse_layers(const std::string& text) {
   return range;
 }
 
-// FILE=WEIGHT, or FILE where what follows the last "=" is no number or a file of the whole name exists.
+// FILE=WEIGHT, or FILE where what follows the last "=" is no number or a file of the whole name exists. Where what stands
+// before it is a file, the weight is what is wrong.
 CalibrationSource parse_calibration(const std::string& text) {
   const size_t equals = text.rfind('=');
   if (equals == std::string::npos || std::filesystem::exists(expand_home(text))) return {expand_home(text)};
   const std::string number = text.substr(equals + 1);
   char* end = nullptr;
   const double weight = std::strtod(number.c_str(), &end);
-  if (number.empty() || *end != '\0') return {expand_home(text)};
+  if (number.empty() || *end != '\0') {
+    if (std::filesystem::exists(expand_home(text.substr(0, equals)))) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("--calibration {}: '{}' is no weight (FILE=WEIGHT, as {}=2)",
+                                                           text, number, text.substr(0, equals)));
+    }
+    return {expand_home(text)};
+  }
   return {expand_home(text.substr(0, equals)), weight};
 }
 
@@ -56,19 +64,20 @@ void add_calibration_options(CLI::App& command, QuantizeArguments& arguments) {
 }
 
 void add_recipe_options(CLI::App& command, QuantizeOptions& o) {
-  command.add_option("--recipe", o.recipe, "trefoil (default), stock (llm-compressor 0.12.0.1's arithmetic) or rtn")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, QuantizeRecipe>{
-          {"trefoil", QuantizeRecipe::kTrefoil}, {"stock", QuantizeRecipe::kStock}, {"rtn", QuantizeRecipe::kRtn}}));
-  command.add_option("--bits", o.num_bits, "bits of a code")->check(CLI::IsMember({2, 3, 4, 8}))->capture_default_str();
+  choose<QuantizeRecipe>(
+      command.add_option("--recipe", o.recipe,
+                         "trefoil (default), stock (llm-compressor 0.12.0.1's arithmetic) or rtn"),
+      {{"trefoil", QuantizeRecipe::kTrefoil}, {"stock", QuantizeRecipe::kStock}, {"rtn", QuantizeRecipe::kRtn}});
+  one_of(command.add_option("--bits", o.num_bits, "bits of a code"), {"2", "3", "4", "8"})->capture_default_str();
   command.add_option("--group-size", o.group_size, "input columns that share a scale")->capture_default_str();
   command.add_option("--dampening-frac", o.dampening_frac, "added to the Hessian's diagonal, of its mean")
       ->capture_default_str();
   command.add_option("--actorder", o.actorder, "order of the columns; only static (alias weight)")
       ->capture_default_str();
-  command
-      .add_option("--scales", o.scales, "any: a scale may be negative (default); positive: for readers that need it")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, QuantizeOptions::Scales>{
-          {"any", QuantizeOptions::Scales::kAny}, {"positive", QuantizeOptions::Scales::kPositive}}));
+  choose<QuantizeOptions::Scales>(
+      command.add_option("--scales", o.scales,
+                         "any: a scale may be negative (default); positive: for readers that need it"),
+      {{"any", QuantizeOptions::Scales::kAny}, {"positive", QuantizeOptions::Scales::kPositive}});
   command.add_flag("--stock-zero-mask", o.stock_zero_mask,
                    "stock: no error compensation on zero weights, as published");
 }
@@ -141,12 +150,13 @@ void add_quantize(CLI::App& program, Context& context) {
   command->add_option("-o,--output", o.output, "folder to write")->required();
   add_calibration_options(*command, *arguments);
   add_recipe_options(*command, o);
-  command->add_option("--layout", o.layout, "dense (compressed-tensors 0.18 and later, default) or padded (0.17.x)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, QuantizeOptions::Layout>{
-          {"dense", QuantizeOptions::Layout::kDense}, {"padded", QuantizeOptions::Layout::kPadded}}));
-  command->add_option("--numerics", o.numerics, "of the calibration's forward pass: bf16 (default) or f32")
-      ->transform(
-          CLI::CheckedTransformer(std::map<std::string, Numerics>{{"bf16", Numerics::kBf16}, {"f32", Numerics::kF32}}));
+  choose<QuantizeOptions::Layout>(
+      command->add_option("--layout", o.layout,
+                          "dense (compressed-tensors 0.18 and later, default) or padded (0.17.x)"),
+      {{"dense", QuantizeOptions::Layout::kDense}, {"padded", QuantizeOptions::Layout::kPadded}});
+  choose<Numerics>(
+      command->add_option("--numerics", o.numerics, "of the calibration's forward pass: bf16 (default) or f32"),
+      {{"bf16", Numerics::kBf16}, {"f32", Numerics::kF32}});
   command->add_option("--seed", o.seed, "which documents in which order; 0 keeps the files' order")
       ->check(not_negative())
       ->capture_default_str();
@@ -154,10 +164,9 @@ void add_quantize(CLI::App& program, Context& context) {
   command->add_option("--memory", arguments->memory, "most memory to use, as 64GiB (default: what the machine gives)");
   command->add_option("--work-dir", o.work_dir, "where activations lie meanwhile (default: in the output folder)");
   command->add_flag("--join", o.join, "work beside the processes that were started with the same command");
-  command
-      ->add_option("--mpi", arguments->mpi,
-                   "join as the ranks that mpirun started: auto (by the launcher), openmpi or mpich")
-      ->check(CLI::IsMember({"auto", "openmpi", "mpich"}));
+  one_of(command->add_option("--mpi", arguments->mpi,
+                             "join as the ranks that mpirun started: auto (by the launcher), openmpi or mpich"),
+         {"auto", "openmpi", "mpich"});
   command->add_flag("--resume", o.resume, "refuse to begin anew; an interrupted run is always gone on with");
   command->add_flag("--dry-run", o.dry_run, "check everything and say what would be written, write nothing");
   command->add_flag("--overwrite", o.overwrite,

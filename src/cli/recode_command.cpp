@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "cli/choice.h"
 #include "cli/command.h"
 #include "cli/model_argument.h"
 #include "trefoil/recode.h"
@@ -37,9 +38,8 @@ void add_recode(CLI::App& program, Context& context) {
   const auto arguments = std::make_shared<RecodeArguments>();
   add_model_argument(*command, arguments->model);
   command->add_option("-o,--output", arguments->output, "folder to write")->required();
-  command->add_option("--to", arguments->to, "w3-dense, w3-padded or w4")
-      ->required()
-      ->check(CLI::IsMember({"w3-dense", "w3-padded", "w4"}));
+  one_of(command->add_option("--to", arguments->to, "the layout to write"), {"w3-dense", "w3-padded", "w4"})
+      ->required();
   command->add_flag("--overwrite", arguments->overwrite, "replace an output this program wrote");
   command->callback(
       [&context, arguments] { context.run = [&context, arguments] { return run_recode(context, *arguments); }; });

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
-#include <map>
-
+#include "cli/choice.h"
 #include "cli/command.h"
 #include "cli/model_argument.h"
 #include "trefoil/size.h"
@@ -35,6 +34,8 @@ int run_synthesize(Context& context, const SynthesizeArguments& arguments) {
   options.output = expand_home(options.output.string());
   options.config = expand_home(options.config.string());
   if (!arguments.shard_size.empty()) options.shard_size = parse_size(arguments.shard_size);
+  if (!arguments.shard_size.empty() && options.shard_size == 0)
+    throw Error(ErrorCode::kInvalidArgument, "--shard-size " + arguments.shard_size + ": nothing fits into that");
   options.threads = context.num_threads();
   options.progress = context.progress.get();
   options.stop = &context.stop;
@@ -59,9 +60,9 @@ void add_synthesize(CLI::App& program, Context& context) {
   command->add_option("--config", o.config, "config.json with the widths (default: Kimi-K3's own)");
   command->add_option("--vocab", o.vocab_size, "tokens of the vocabulary")->capture_default_str();
   command->add_option("--seed", o.seed, "of every random number")->check(not_negative())->capture_default_str();
-  command->add_option("--routing", o.routing, "how often experts are chosen: flat (default) or lognormal")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, SyntheticRouting>{
-          {"flat", SyntheticRouting::kFlat}, {"lognormal", SyntheticRouting::kLogNormal}}));
+  choose<SyntheticRouting>(
+      command->add_option("--routing", o.routing, "how often experts are chosen: flat (default) or lognormal"),
+      {{"flat", SyntheticRouting::kFlat}, {"lognormal", SyntheticRouting::kLogNormal}});
   command->add_option("--shard-size", arguments->shard_size,
                       "bytes of a shard, as 5GB (default: the release's, a shard a layer)");
   command->add_flag("--dry-run", o.dry_run, "print the sizes and write nothing");

@@ -3,6 +3,7 @@
 
 #include <charconv>
 
+#include "cli/choice.h"
 #include "cli/command.h"
 #include "cli/model_argument.h"
 #include "cli/text_input.h"
@@ -68,11 +69,10 @@ void add_tokenize(CLI::App& program, Context& context) {
   add_model_argument(*command, arguments->model);
   CLI::Option* text = command->add_option("-p,--text", arguments->text, "the text (default: standard input)");
   command->add_option("--file", arguments->file, "read the text from this file; - is standard input")->excludes(text);
-  command
-      ->add_option("--mode", arguments->mode,
-                   "text: names of special tokens are ordinary text (default); markup: they are ids")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, EncodeMode>{{"text", EncodeMode::kText}, {"markup", EncodeMode::kMarkup}}));
+  choose<EncodeMode>(
+      command->add_option("--mode", arguments->mode,
+                          "text: names of special tokens are ordinary text (default); markup: they are ids"),
+      {{"text", EncodeMode::kText}, {"markup", EncodeMode::kMarkup}});
   command->add_flag("--decode", arguments->decode, "the input is ids, the output text");
   command->add_flag("--pieces", arguments->pieces, "one line a token: id and bytes");
   command->callback([&context, arguments, text] {

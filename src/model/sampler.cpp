@@ -32,11 +32,11 @@ void require(bool ok, const char* option, double value, const char* expected) {
 }  // namespace
 
 Sampler::Sampler(const SamplingOptions& options) : options_(options), generator_(options.seed) {
-  require(std::isfinite(options.temperature) && options.temperature >= 0, "temperature", options.temperature,
+  require(std::isfinite(options.temperature) && options.temperature >= 0, "--temperature", options.temperature,
           "a number >= 0");
-  require(options.top_k >= 0, "top_k", static_cast<double>(options.top_k), "0 (all) or more");
-  require(options.top_p > 0 && options.top_p <= 1, "top_p", options.top_p, "0 < top_p <= 1");
-  require(options.min_p >= 0 && options.min_p <= 1, "min_p", options.min_p, "0 <= min_p <= 1");
+  require(options.top_k >= 0, "--top-k", static_cast<double>(options.top_k), "0 (all) or more");
+  require(options.top_p > 0 && options.top_p <= 1, "--top-p", options.top_p, "more than 0 and at most 1");
+  require(options.min_p >= 0 && options.min_p <= 1, "--min-p", options.min_p, "0 to 1");
 }
 
 void Sampler::seek(int64_t position) {

@@ -110,10 +110,70 @@ class Refusals(unittest.TestCase):
     def test_arguments_out_of_range(self):
         self.refused(USAGE, "inspect", MODEL, "--tensors", "(")
         out = self.root / "out"
-        done = subprocess.run([PROGRAM, "quantize", MODEL, "-o", out, "--recipe", "rtn", "--seed", "-1"], stderr=subprocess.PIPE)
-        self.assertEqual(done.returncode, USAGE)
-        self.assertIn(b"-1 is negative", done.stderr)
+        self.assertIn("-1 is negative", self.refused(USAGE, "quantize", MODEL, "-o", out, "--recipe", "rtn", "--seed", "-1"))
         self.refused(USAGE, "quantize", MODEL, "-o", out, "--recipe", "rtn", "--scales", "positive")
+
+    def test_a_command_or_option_that_nobody_knows_is_named(self):
+        self.assertIn("'qauntize' is no command of trefoil", self.refused(USAGE, "qauntize", MODEL, "-o", "x"))
+        self.assertIn("'klf' is no command of trefoil eval", self.refused(USAGE, "eval", "klf", MODEL))
+        for typo in ["--recpie", "rtn"], ["--recpie=rtn"]:
+            message = self.refused(USAGE, "quantize", MODEL, *typo)  # the output is missing too
+            self.assertTrue(message.startswith(f"trefoil: {typo[0]}: no such option; trefoil quantize --help"), message)
+        self.assertIn("--output is required", self.refused(USAGE, "quantize", MODEL))
+        self.assertIn("what? Its commands: inspect, plan", self.refused(USAGE))
+
+    def test_a_name_that_is_no_choice(self):
+        choices = [("quantize", "--recipe", "gptq", "trefoil, stock, rtn"), ("quantize", "--recipe", "1", "trefoil, stock, rtn"),
+                   ("quantize", "--layout", "0", "dense, padded"), ("quantize", "--scales", "Any", "any, positive"),
+                   ("quantize", "--bits", "5", "2, 3, 4, 8"), ("run", "--numerics", "f16", "bf16, f32"),
+                   ("recode", "--to", "w5", "w3-dense, w3-padded, w4"), ("tokenize", "--mode", "x", "text, markup")]
+        for command, option, value, names in choices:
+            with self.subTest(option=option, value=value):
+                message = self.refused(USAGE, command, MODEL, option, value)
+                self.assertEqual(message, f"trefoil: {option}: '{value}' is none of {names}\n")
+        listed = subprocess.run([PROGRAM, "quantize", "--help"], capture_output=True, text=True, check=True).stdout
+        self.assertIn("--recipe trefoil|stock|rtn", listed)
+        self.assertNotIn("ENUM", listed)
+
+    def test_a_bad_value_of_a_variable_names_the_variable(self):
+        done = subprocess.run([PROGRAM, "version"], env={"TREFOIL_PROGRESS": "bogus"}, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr),
+                         (USAGE, "trefoil: TREFOIL_PROGRESS=bogus: --progress: 'bogus' is none of auto, json, off\n"))
+
+    def test_options_of_quantize_are_named_as_they_are_typed(self):
+        text, out = self.root / "text.jsonl", self.root / "out"
+        text.write_text('{"text": "a few words"}\n')
+        common = ["quantize", MODEL, "-o", out, "--calibration"]
+        self.assertIn("--num-calibration-samples -5", self.refused(USAGE, *common, text, "--num-calibration-samples", -5))
+        self.assertIn("(--max-seq-length)", self.refused(USAGE, *common, text, "--max-seq-length", 100))
+        self.assertIn("'abc' is no weight", self.refused(USAGE, *common, f"{text}=abc"))
+        self.assertIn("--top-p", self.refused(USAGE, "run", MODEL, "-p", "a", "--top-p", 2))
+
+    def test_a_file_where_a_model_belongs(self):
+        self.assertIn("a model is named by its folder", self.refused(BAD_INPUT, "run", MODEL / "config.json", "-p", "a"))
+
+    def test_an_unfinished_output_is_called_so(self):
+        out = self.root / "out"
+        job = out / ".trefoil-partial/.job"
+        job.mkdir(parents=True)
+        (job / "job.json").write_text("{}")
+        for command in ["inspect", out], ["verify", out], ["run", out, "-p", "a"], ["recode", out, "-o", out / "x", "--to", "w4"], \
+                ["eval", "kld", out, "--reference", MODEL, "--text", MODEL / "LICENSE"]:
+            self.assertIn(f"{out}: holds an unfinished quantize and no checkpoint yet (trefoil status {out})",
+                          self.refused(BAD_INPUT, *command))
+
+    def test_synthesize_refuses_what_no_model_can_be(self):
+        out = self.root / "out"
+        common = ["synthesize", "-o", out, "--config", MODEL / "config.json"]
+        for option, value in ("--layers", 0), ("--layers", "kda,gqa"), ("--vocab", 100), ("--experts", 2), ("--experts-per-token", 0), \
+                ("--routing", "even"), ("--shard-size", "5XB"), ("--shard-size", 0), ("--seed", -1):
+            with self.subTest(option=option, value=value):
+                self.refused(USAGE, *common, option, value)
+        self.assertIn("config.json", self.refused(BAD_INPUT, "synthesize", "-o", out, "--config", self.root / "config.json"))
+        self.refused(USAGE, "synthesize", "-o", self.root)
+        (self.root / "thesis.txt").write_text("years of work")
+        self.assertNotIn("--overwrite", self.refused(USAGE, "synthesize", "-o", self.root, "--layers", 1))
+        self.assertFalse(out.exists())
 
     def test_a_file_size_limit_ends_cleanly(self):
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))

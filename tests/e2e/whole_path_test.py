@@ -66,13 +66,24 @@ class WholePath(unittest.TestCase):
         common = ["quantize", MODEL, "--recipe", "stock", *rows]
         summary = trefoil(*common, "-o", self.out / "mix", "--calibration", f"{CALIBRATION}=3", text, "--seed", 2,
                           "--save-calibration", frozen, "--held-out", EVALUATION)
-        self.assertIn("| mixed.jsonl.gz | 200 | 64 | 25.0 % | 25.0 % |", summary)
+        self.assertRegex(summary, r"\| mixed.jsonl.gz \| \d of 200 \| 64 \| 25.0 % \| 25.0 % \|")
+        self.assertIn(f"wrote {self.out / 'mix'}; next: trefoil verify", summary)
         trefoil(*common, "-o", self.out / "again", "--calibration", frozen)
         for shard in (self.out / "mix").glob("*.safetensors"):
             self.assertTrue(filecmp.cmp(shard, self.out / "again" / shard.name, shallow=False), shard.name)
         trefoil(*common, "-o", self.out / "no", "--calibration", CALIBRATION, "--held-out", CALIBRATION,
                 "--refuse-overlap", expect=2)
         self.assertFalse((self.out / "no").exists())
+
+    def test_eval_finds_what_quantize_found_of_held_out_text(self):
+        summary = trefoil("quantize", MODEL, "-o", self.out / "seen", "--recipe", "stock", "--calibration", CALIBRATION, "--seed", 2,
+                          "--num-calibration-samples", 16, "--max-seq-length", 256, "--held-out", EVALUATION)
+        self.assertIn("evaluation.jsonl: 5 of 38 documents share a passage of 64 tokens with the calibration, 0 of them as a whole; "
+                      "550 of its 50,770 tokens.", summary)
+        text = trefoil("eval", "ppl", self.out / "seen", self.out / "rtn", "--text", EVALUATION, "--ctx-size", 128, "--max-rows", 1,
+                       "--reference", MODEL)
+        self.assertRegex(text, "seen  +partly: 5 of 38 documents share a passage of 64 tokens with the calibration; 550 of 50,770 tokens")
+        self.assertRegex(text, "rtn  +no: it was not calibrated")
 
     def test_recode_there_and_back_is_byte_identical(self):
         for form in ("w3-padded", "w4"):
