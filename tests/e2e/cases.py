@@ -1,5 +1,9 @@
 """What the test programs of this folder share: running cases, saying that they were skipped, and comparing outputs."""
+import pathlib
+import subprocess
 import sys
+import tempfile
+import time
 import unittest
 
 SKIPPED = 77  # what CMakeLists.txt tells ctest
@@ -10,6 +14,21 @@ TIMED = {"quantization_report.json", "quantization_report.html", "SHA256SUMS"}
 def contents(folder):
     """Name -> bytes of all files of an output that two runs must agree on."""
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file() and file.name not in TIMED}
+
+
+class QuantizeJob(unittest.TestCase):
+    """Has a folder of its own (`root`), what an undisturbed run of `command(OUTPUT)` wrote there (`expected`), and how long
+    that took (`seconds`). Every class of tests sets `command`, a staticmethod."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = pathlib.Path(folder.name)
+        start = time.monotonic()
+        subprocess.run(cls.command(cls.root / "undisturbed"), check=True, capture_output=True)
+        cls.seconds = time.monotonic() - start
+        cls.expected = contents(cls.root / "undisturbed")
 
 
 def run(*classes):

@@ -10,9 +10,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
-import time
-import unittest
 
 import cases
 from cases import TIMED, contents
@@ -28,16 +25,8 @@ def command(output, *more):
             "--max-seq-length", "96", "--progress", "json", *more]
 
 
-class Job(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = pathlib.Path(folder.name)
-        start = time.monotonic()
-        subprocess.run(command(cls.root / "undisturbed"), check=True, capture_output=True)
-        cls.seconds = time.monotonic() - start
-        cls.expected = contents(cls.root / "undisturbed")
+class Job(cases.QuantizeJob):
+    command = staticmethod(command)
 
     def assert_nothing_is_half_done(self, output):
         """Before the index is there, whatever has a final name is whole already."""

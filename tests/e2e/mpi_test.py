@@ -11,9 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import unittest
 
 import cases
 from cases import contents
@@ -50,14 +48,8 @@ def for_each_mpi(test):
     return tests
 
 
-class Job(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = pathlib.Path(folder.name)
-        subprocess.run(command(cls.root / "alone"), check=True, capture_output=True)
-        cls.expected = contents(cls.root / "alone")
+class Job(cases.QuantizeJob):
+    command = staticmethod(command)
 
     def run_job(self, mpi, *contexts, code=0):
         job = launch(mpi, *contexts)
