@@ -170,7 +170,6 @@ class Refusals(unittest.TestCase):
             with self.subTest(option=option, value=value):
                 self.refused(USAGE, *common, option, value)
         self.assertIn("config.json", self.refused(BAD_INPUT, "synthesize", "-o", out, "--config", self.root / "config.json"))
-        self.refused(USAGE, "synthesize", "-o", self.root)
         (self.root / "thesis.txt").write_text("years of work")
         self.assertNotIn("--overwrite", self.refused(USAGE, "synthesize", "-o", self.root, "--layers", 1))
         self.assertFalse(out.exists())
