@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "cli/chat_line.h"
+#include "cli/choice.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/generation_options.h"
@@ -173,9 +174,9 @@ void add_chat(CLI::App& program, Context& context) {
   ConversationOptions& o = arguments->options;
   add_model_argument(*command, arguments->model);
   command->add_option("--system", o.system, "the system's message");
-  command->add_option("--think", arguments->think, "how much the model reasons first: low, high, max; off: not at all")
-      ->check(CLI::IsMember({"low", "high", "max", "off"}))
-      ->capture_default_str();
+  one_of(command->add_option("--think", arguments->think,
+                             "how much the model reasons first: low, high, max; off: not at all"),
+         {"low", "high", "max", "off"});
   command->add_flag("--hide-reasoning", arguments->hides_reasoning, "show answers only");
   add_length_option(*command, o.max_new_tokens, "tokens of a reply at most, reasoning included");
   add_sampling_options(*command, o.sampling);

@@ -1,8 +1,8 @@
 #include "trefoil/generate.h"
 
-#include <chrono>
 
 #include "base/error.h"
+#include "base/stopwatch.h"
 #include "model/sampler.h"
 #include "model/session.h"
 #include "model/stop_strings.h"
@@ -11,15 +11,6 @@
 
 namespace trefoil {
 namespace {
-
-class Stopwatch {
- public:
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point start_ = Clock::now();
-};
 
 void check_options(const GenerateOptions& options) {
   if (options.max_new_tokens < 0) {
