@@ -21,10 +21,10 @@ double seconds_since(Clock::time_point start) {
 
 void check_options(const ConversationOptions& options) {
   if (options.max_new_tokens < 1) {
-    fail(ErrorCode::kInvalidArgument, "max_new_tokens is {}, expected 1 or more", options.max_new_tokens);
+    fail(ErrorCode::kInvalidArgument, "--max-new-tokens is {}, expected 1 or more", options.max_new_tokens);
   }
   if (options.engine.prefill_chunk < 1) {
-    fail(ErrorCode::kInvalidArgument, "prefill_chunk is {}, expected 1 or more", options.engine.prefill_chunk);
+    fail(ErrorCode::kInvalidArgument, "--prefill-chunk is {}, expected 1 or more", options.engine.prefill_chunk);
   }
   const Sampler checked(options.sampling);
 }

@@ -317,7 +317,7 @@ TEST(Conversation, WrongOptionsAreNamed) {
   EXPECT_TRUE(fails_with(ErrorCode::kInvalidArgument, "medium", [&] { Conversation one(options); }));
   options = tiny();
   options.sampling.top_p = 0;
-  EXPECT_TRUE(fails_with(ErrorCode::kInvalidArgument, "top_p", [&] { Conversation one(options); }));
+  EXPECT_TRUE(fails_with(ErrorCode::kInvalidArgument, "--top-p", [&] { Conversation one(options); }));
 }
 
 }  // namespace

@@ -14,10 +14,10 @@ namespace {
 
 void check_options(const GenerateOptions& options) {
   if (options.max_new_tokens < 0) {
-    fail(ErrorCode::kInvalidArgument, "max_new_tokens is {}, expected 0 or more", options.max_new_tokens);
+    fail(ErrorCode::kInvalidArgument, "--max-new-tokens is {}, expected 0 or more", options.max_new_tokens);
   }
   if (options.engine.prefill_chunk < 1) {
-    fail(ErrorCode::kInvalidArgument, "prefill_chunk is {}, expected 1 or more", options.engine.prefill_chunk);
+    fail(ErrorCode::kInvalidArgument, "--prefill-chunk is {}, expected 1 or more", options.engine.prefill_chunk);
   }
 }
 

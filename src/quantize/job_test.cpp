@@ -333,7 +333,8 @@ TEST(Quantize, ReportAccountsForEveryTokenAndMatrix) {
   EXPECT_EQ(report.at("source").at("config_sha256"), sha256_hex(as_bytes_of(read_text(tiny_k3_dir() / "config.json"))));
   EXPECT_THAT(report.at("environment").at("blas").get<std::string>(), HasSubstr("OpenBLAS"));
   EXPECT_EQ(report.at("totals").at("output_tensor_bytes"), summary.output_bytes);
-  EXPECT_DOUBLE_EQ(summary.bits_per_weight, 3.25);
+  // 3 and a scale for 64, and each matrix's weight_shape, 128 bits for 192 x 128 weights.
+  EXPECT_DOUBLE_EQ(summary.bits_per_weight, 3.25 + 128.0 / (192 * 128));
   EXPECT_EQ(read_text(options.output / "quantization_report.json").find(temp.path().string()), std::string::npos)
       << "paths of this machine";
 }

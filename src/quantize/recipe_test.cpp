@@ -35,7 +35,7 @@ TEST(Recipe, EveryRefusalNamesTheOption) {
       {"output", [](auto& o) { o.output.clear(); }},
       {"actorder group", [](auto& o) { o.actorder = "group"; }},
       {"actorder (empty)", [](auto& o) { o.actorder.clear(); }},
-      {"num_bits 5", [](auto& o) { o.num_bits = 5; }},
+      {"--bits 5", [](auto& o) { o.num_bits = 5; }},
       {"rank 3 of 3",
        [](auto& o) {
          o.join = true, o.place = {3, 3};
@@ -44,11 +44,11 @@ TEST(Recipe, EveryRefusalNamesTheOption) {
        [](auto& o) {
          o.place = {1, 2};
        }},
-      {"group_size 0", [](auto& o) { o.group_size = 0; }},
-      {"num_calibration_samples 0", [](auto& o) { o.num_calibration_samples = 0; }},
-      {"max_seq_length -1", [](auto& o) { o.max_seq_length = -1; }},
-      {"dampening_frac 0", [](auto& o) { o.dampening_frac = 0; }},
-      {"dampening_frac nan", [&](auto& o) { o.dampening_frac = nan; }},
+      {"--group-size 0", [](auto& o) { o.group_size = 0; }},
+      {"--num-calibration-samples 0", [](auto& o) { o.num_calibration_samples = 0; }},
+      {"--max-seq-length -1", [](auto& o) { o.max_seq_length = -1; }},
+      {"--dampening-frac 0", [](auto& o) { o.dampening_frac = 0; }},
+      {"--dampening-frac nan", [&](auto& o) { o.dampening_frac = nan; }},
       {"threads -2", [](auto& o) { o.threads = -2; }},
       {"layers 3:3",
        [](auto& o) {

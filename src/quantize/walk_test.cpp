@@ -105,7 +105,7 @@ TEST(Walk, IsTheModelsOwnForwardPass) {
       StagedShards shards(*source, plans, encoding, temp.path());
       Ledger ledger(temp.path() / "ledger", "test");
       const ActivationStore store(temp.path() / "activations", config, numerics, calibration.num_tokens(), last);
-      StageSpy spy(fmt::format("layer {0} of {0}: experts", last), [&] {
+      StageSpy spy(fmt::format("layer {0} of 0..{0}: experts", last), [&] {
         const LastLayerInputs found = inputs_by_walk(store, config);
         EXPECT_EQ(found.latent, expected.latent);
         EXPECT_EQ(found.experts, expected.experts);
@@ -145,7 +145,7 @@ TEST(Walk, QuantizedExpertsAreThoseOfTheFinishedOutput) {
       const ActivationStore store(work.path() / "activations", config, numerics, calibration.num_tokens(),
                                   layers.front().layer);
       LastLayerInputs found;
-      StageSpy spy(fmt::format("layer {0} of {0}: experts", last), [&] { found = inputs_by_walk(store, config); });
+      StageSpy spy(fmt::format("layer {0} of 0..{0}: experts", last), [&] { found = inputs_by_walk(store, config); });
       Crew crew(ledger, {}, spy);
       walk({source, config, options, layers, calibration, {2, 4, 3}, 2, &store, shards, ledger, crew, pool, spy});
       ASSERT_TRUE(spy.was_seen);
