@@ -311,7 +311,7 @@ TEST(Conversation, EndsWithTheModelsEndToken) {
 TEST(Conversation, WrongOptionsAreNamed) {
   ConversationOptions options = tiny();
   options.max_new_tokens = 0;
-  EXPECT_TRUE(fails_with(ErrorCode::kInvalidArgument, "max_new_tokens", [&] { Conversation one(options); }));
+  EXPECT_TRUE(fails_with(ErrorCode::kInvalidArgument, "--max-new-tokens", [&] { Conversation one(options); }));
   options = tiny();
   options.thinking_effort = "medium";
   EXPECT_TRUE(fails_with(ErrorCode::kInvalidArgument, "medium", [&] { Conversation one(options); }));

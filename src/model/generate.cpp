@@ -1,6 +1,5 @@
 #include "trefoil/generate.h"
 
-
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "model/sampler.h"
