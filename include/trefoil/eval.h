@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trefoil/numerics.h"
 #include "trefoil/error.h"
 #include "trefoil/progress.h"
 
@@ -44,6 +45,7 @@ struct EvalOptions {
   bool per_document = false;  // rows begin with documents and end with them; else rows are packed, one source each
   int64_t max_rows = 0;       // 0: all the text gives; else this many, evenly spread
   Numerics numerics = Numerics::kF32;
+  KernelMode kernels = KernelMode::kReference;  // of all models; another needs bf16 numerics
   int threads = 0;            // 0: every CPU this process may use
   int64_t batch_rows = 8;     // rows read together: more reads the weights less often and takes more memory
   int64_t prefill_chunk = 0;  // tokens of each row read at a time; 0: the whole row

@@ -177,6 +177,10 @@ const TensorRef& Checkpoint::at(std::string_view name) const {
   return *tensor;
 }
 
+bool Checkpoint::is_mapped() const {
+  return !state_->shards.empty() && state_->shards.front().mapping != nullptr;
+}
+
 TensorView Checkpoint::view(const TensorRef& tensor) const {
   const Shard& shard = state_->shards[tensor.shard];
   if (shard.mapping == nullptr) {

@@ -67,6 +67,7 @@ class Checkpoint {
   // Error(kNotFound) naming the tensor when absent.
   const TensorRef& at(std::string_view name) const;
 
+  bool is_mapped() const;  // opened with Access::kMapped
   // The tensor's bytes. Valid while the checkpoint lives, moves included; with Access::kRead it is an
   // Error(kUnsupported) to call this (use read()).
   TensorView view(const TensorRef& tensor) const;

@@ -71,6 +71,11 @@ void add_eval_command(CLI::App& eval, Context& context, EvalCommand which, const
       command->add_option("--numerics", o.numerics,
                           "f32: differences are the weights' alone (default); bf16: as served"),
       {{"f32", EvalOptions::Numerics::kF32}, {"bf16", EvalOptions::Numerics::kBf16}});
+  choose<KernelMode>(command->add_option("--kernels", o.kernels, "products with packed weights, under bf16 numerics"),
+                     {{"reference", KernelMode::kReference},
+                      {"exact", KernelMode::kExact},
+                      {"fast16", KernelMode::kFast16},
+                      {"fast8", KernelMode::kFast8}});
   command->add_option("--batch-rows", o.batch_rows, "rows read together")->capture_default_str();
   command->add_option("--prefill-chunk", o.prefill_chunk, "tokens of a row read at a time (0: the whole row)")
       ->capture_default_str();

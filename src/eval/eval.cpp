@@ -93,6 +93,11 @@ class Evaluation {
         pool_(options.threads > 0 ? options.threads : usable_cpus()),
         conditions_(parse_conditions(options.fail_if)) {
     forward_.numerics = options.numerics == EvalOptions::Numerics::kBf16 ? Numerics::kBf16 : Numerics::kF32;
+    forward_.kernels = options.kernels;
+    if (options.kernels != KernelMode::kReference && forward_.numerics == Numerics::kF32) {
+      fail(ErrorCode::kInvalidArgument, "--kernels {} multiplies bf16 activations: it needs --numerics bf16",
+           to_string(options.kernels));
+    }
     compare_.batch_rows = options.batch_rows;
     compare_.prefill_chunk = options.prefill_chunk;
   }
@@ -170,6 +175,7 @@ void Evaluation::describe() {
   record_.sources = text_.sources;
   record_.settings = {
       {"numerics", forward_.numerics == Numerics::kBf16 ? "bf16" : "f32"},
+      {"kernels", to_string(forward_.kernels)},
       {"attention forms", "KDA recurrent, MLA expanded"},
       {"row length", std::to_string(options_.ctx_size)},
       {"rows", options_.per_document ? "one document each" : "packed without padding, one source each"},

@@ -90,6 +90,25 @@ TEST(Evaluate, AModelAgainstItselfIsExactlyZero) {
   EXPECT_LT(report.record().noise[3].kld.value, 1e-6);
 }
 
+TEST(Evaluate, KernelModesAreRowsOfTheNoiseFloor) {
+  EvalOptions options = small_options(tiny_k3_dir());
+  options.noise_rows = 2;
+  options.numerics = EvalOptions::Numerics::kBf16;
+  options.kernels = KernelMode::kExact;
+  const std::vector<NoiseSummary> noise = evaluate(EvalCommand::kKld, options).record().noise;
+  ASSERT_EQ(noise.size(), 8u);
+  EXPECT_TRUE(noise[0].exact) << noise[0].name;
+  EXPECT_TRUE(noise[1].exact) << noise[1].name;
+  EXPECT_EQ(noise[5].name, "kernels_fast16");
+  EXPECT_EQ(noise[6].name, "kernels_fast8");
+  EXPECT_EQ(noise[7].name, "kernels_reference");
+  for (size_t i = 5; i < 8; ++i) EXPECT_GT(noise[i].kld.value, 0) << noise[i].name << " changed nothing";
+  EXPECT_LT(noise[5].kld.value, 1e-2);
+  EXPECT_LT(noise[6].kld.value, 3e-2);
+  options.numerics = EvalOptions::Numerics::kF32;
+  EXPECT_THROW(evaluate(EvalCommand::kKld, options), Error);
+}
+
 TEST(Evaluate, APlantedPerturbationIsSeenAndLocated) {
   TempDir temp;
   make_damaged(temp.path() / "one", true);

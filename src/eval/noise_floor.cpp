@@ -40,6 +40,13 @@ std::vector<NoiseVariant> noise_variants(const ForwardOptions& base, const Compa
   const bool f32 = base.numerics == Numerics::kF32;
   variants.push_back({"numerics", f32 ? "bf16 numerics instead of f32" : "f32 numerics instead of bf16", base, {}});
   variants.back().forward.numerics = f32 ? Numerics::kBf16 : Numerics::kF32;
+  if (f32) return variants;  // kernels on packed weights take bf16 activations
+  for (const KernelMode mode : {KernelMode::kExact, KernelMode::kFast16, KernelMode::kFast8, KernelMode::kReference}) {
+    if (mode == base.kernels) continue;
+    const std::string name = to_string(mode);
+    variants.push_back({"kernels_" + name, fmt::format("{} kernels instead of {}", name, to_string(base.kernels)), base, {}});
+    variants.back().forward.kernels = mode;
+  }
   return variants;
 }
 

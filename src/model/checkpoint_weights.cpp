@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "checkpoint/linear_storage.h"
+#include "model/tile_storage.h"
 #include "model/weight_shape.h"
 #include "tensor/bf16.h"
 #include "tensor/float16.h"
@@ -17,15 +18,29 @@ class CheckpointLinear : public LinearWeight {
   CheckpointLinear(std::shared_ptr<const Checkpoint> checkpoint, StoredLinear stored)
       : LinearWeight(stored.out_features, stored.in_features),
         checkpoint_(std::move(checkpoint)),
-        stored_(std::move(stored)) {}
+        stored_(std::move(stored)) {
+    if (checkpoint_->is_mapped() && tile_format_of(stored_)) {
+      codes_ = code_rows_of({.linear = &stored_,
+                             .weight = {},
+                             .packed = checkpoint_->view(*stored_.packed).data,
+                             .scale = checkpoint_->view(*stored_.scale).data});
+    }
+  }
 
   void decode_rows(int64_t row_begin, int64_t row_end, std::span<float> out) const override {
     decode_linear(*checkpoint_, stored_, row_begin, row_end, out);
   }
 
+  // Packed codes in a mapping are multiplied where they lie; other modes of access have no bytes to show.
+  DirectForm direct() const override {
+    if (!codes_) return {};
+    return {.kind = DirectForm::Kind::kCodes, .rows = {}, .tile_format = codes_->format, .codes = *codes_};
+  }
+
  private:
   std::shared_ptr<const Checkpoint> checkpoint_;
   StoredLinear stored_;
+  std::optional<CodeRows> codes_;
 };
 
 float element(const std::byte* data, DType dtype, size_t i) {
