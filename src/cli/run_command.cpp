@@ -36,8 +36,8 @@ std::string stats_of(const GenerateResult& result) {
 }
 
 std::string memory_of(const MemoryPlan& plan) {
-  return fmt::format("memory: {:.2f} GB planned of {:.2f} GB; {}", static_cast<double>(plan.total_bytes()) / 1e9,
-                     static_cast<double>(plan.budget_bytes) / 1e9, plan.why);
+  return fmt::format("memory: {:.1f} MB planned of {:.1f} MB; {}", static_cast<double>(plan.total_bytes()) / 1e6,
+                     static_cast<double>(plan.budget_bytes) / 1e6, plan.why);
 }
 
 std::string stream_of(const StreamReport& stream) {

@@ -70,7 +70,7 @@ TEST_F(PlanTest, WhatIsLeftBecomesTheCache) {
 TEST_F(PlanTest, TooLittleIsRefusedWithItsParts) {
   EXPECT_THAT(
       refusal(with(ExpertPlacement::kAuto, 1'000'000)),
-      AllOf(HasSubstr("two experts of a cache"), HasSubstr("0.00 GB"), HasSubstr("states"), HasSubstr("in all")));
+      AllOf(HasSubstr("two experts of a cache"), HasSubstr("1.0 MB"), HasSubstr("states"), HasSubstr("in all")));
   const MemoryPlan whole = plan(with(ExpertPlacement::kAuto, 0));
   EXPECT_THAT(refusal(with(ExpertPlacement::kMemory, whole.total_bytes() - 1)), HasSubstr("all routed experts"));
   // A limit of the machine, as a cgroup sets it, is a budget like one that was asked for.

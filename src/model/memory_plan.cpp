@@ -92,8 +92,9 @@ uint64_t scratch_bytes(const ModelConfig& config, const EngineOptions& options, 
          static_cast<uint64_t>(batch);
 }
 
-std::string gigabytes(uint64_t bytes) {
-  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
+std::string in_words(uint64_t bytes) {
+  const double size = static_cast<double>(bytes);
+  return size < 1e9 ? fmt::format("{:.1f} MB", size / 1e6) : fmt::format("{:.2f} GB", size / 1e9);
 }
 
 [[noreturn]] void fail_over_budget(const MemoryPlan& plan, uint64_t least_experts, const char* experts) {
@@ -101,9 +102,9 @@ std::string gigabytes(uint64_t bytes) {
       ErrorCode::kOverBudget,
       "the budget is {}; needed are {} for everything but the routed experts, {} for {}, {} for the sequences' states, "
       "{} for activations and {} for the program: {} in all",
-      gigabytes(plan.budget_bytes), gigabytes(plan.trunk_bytes), gigabytes(least_experts), experts,
-      gigabytes(plan.state_bytes), gigabytes(plan.scratch_bytes), gigabytes(plan.program_bytes),
-      gigabytes(plan.total_bytes() + least_experts));
+      in_words(plan.budget_bytes), in_words(plan.trunk_bytes), in_words(least_experts), experts,
+      in_words(plan.state_bytes), in_words(plan.scratch_bytes), in_words(plan.program_bytes),
+      in_words(plan.total_bytes() + least_experts));
 }
 
 }  // namespace
@@ -136,8 +137,8 @@ MemoryPlan plan_memory(const ModelConfig& config, const Checkpoint& checkpoint, 
     if (!fits) fail_over_budget(plan, all, "all routed experts");
     plan.experts_in_memory = true;
     plan.expert_bytes = all;
-    plan.why = fmt::format("all routed experts fit: {} of {} are planned", gigabytes(rest + all),
-                           gigabytes(plan.budget_bytes));
+    plan.why =
+        fmt::format("all routed experts fit: {} of {} are planned", in_words(rest + all), in_words(plan.budget_bytes));
     return plan;
   }
   const uint64_t slot = layout.summary().slot_bytes;
@@ -147,7 +148,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const Checkpoint& checkpoint, 
       std::min<uint64_t>((plan.budget_bytes - rest) / slot, static_cast<uint64_t>(layout.num_keys())));
   plan.expert_bytes = static_cast<uint64_t>(plan.expert_slots) * slot;
   plan.why = fmt::format("routed experts ({} in memory) are read from the drive; {} of {} find room in the cache",
-                         gigabytes(all), plan.expert_slots, layout.num_keys());
+                         in_words(all), plan.expert_slots, layout.num_keys());
   return plan;
 }
 

@@ -4,6 +4,7 @@
 Every case must end with the exit code that docs/cli.md promises and say why in one line, without control characters.
 """
 import pathlib
+import re
 import resource
 import signal
 import struct
@@ -61,6 +62,23 @@ class Refusals(unittest.TestCase):
         self.assertIn("a folder", self.refused(BAD_INPUT, "run", MODEL, "-f", self.root))
         self.assertIn("a folder", self.refused(BAD_INPUT, "tokenize", MODEL, "--file", self.root))
         self.assertIn("regular file", self.refused(BAD_INPUT, "inspect", MODEL, "--config", self.root))
+
+    def test_a_model_that_does_not_fit_its_memory(self):
+        message = self.refused(RESOURCES, "run", MODEL, "-p", "a", "--memory", "20MB")
+        for part in "20.0 MB", "two experts of a cache", "states", "in all":
+            self.assertIn(part, message)
+        # What fits runs, and says what it planned and did.
+        text = "run", MODEL, "-p", "The", "-n", "3", "--temp", "0", "--stats"
+        whole = self.run_program(*text)
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        self.assertIn("all routed experts fit", whole.stderr.decode())
+        planned = float(re.search(r"([0-9.]+) MB planned", whole.stderr.decode())[1])
+        part = f"{planned - 2:.1f}MB"
+        self.assertIn("all routed experts", self.refused(RESOURCES, *text, "--memory", part, "--experts", "memory"))
+        streamed = self.run_program(*text, "--memory", part)
+        self.assertEqual(streamed.returncode, 0, streamed.stderr)
+        self.assertIn("find room in the cache", streamed.stderr.decode())
+        self.assertEqual(streamed.stdout, whole.stdout)
 
     def test_text_without_end(self):
         self.refused(BAD_INPUT, "tokenize", MODEL, "--file", "/dev/zero")
