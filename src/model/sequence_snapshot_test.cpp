@@ -23,7 +23,7 @@ constexpr size_t kVersionAt = 8, kLayersAt = 12, kFingerprintAt = 16, kIdsAt = 8
 constexpr size_t kHash = 64;
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
 void expect_same(const SequenceSnapshot& a, const SequenceSnapshot& b) {
