@@ -114,9 +114,8 @@ class KernelBench {
       });
       return static_cast<double>(kRepeats * blocks * kTileRows * options_.cols * pool_.num_threads()) / time.seconds();
     };
-    const PeakOp op = mode == TileMode::kExact ? PeakOp::kDotBf16 : PeakOp::kDotInt8;
     BenchRow row = paired(
-        options_.rounds, [&] { return peak_rate(pool_, op); }, [&] { return 2 * measured(); });
+        options_.rounds, [&] { return arithmetic_peak(mode); }, [&] { return 2 * measured(); });
     row.unit = "GFLOP/s";
     row.weights_per_s = row.rate / 2;
     return row;
