@@ -18,8 +18,8 @@
 #include <string_view>
 #include <vector>
 
-#include "trefoil/numerics.h"
 #include "trefoil/error.h"
+#include "trefoil/numerics.h"
 #include "trefoil/progress.h"
 
 namespace trefoil {
@@ -46,7 +46,7 @@ struct EvalOptions {
   int64_t max_rows = 0;       // 0: all the text gives; else this many, evenly spread
   Numerics numerics = Numerics::kF32;
   KernelMode kernels = KernelMode::kReference;  // of all models; another needs bf16 numerics
-  int threads = 0;            // 0: every CPU this process may use
+  int threads = 0;                              // 0: every CPU this process may use
   int64_t batch_rows = 8;     // rows read together: more reads the weights less often and takes more memory
   int64_t prefill_chunk = 0;  // tokens of each row read at a time; 0: the whole row
   uint64_t seed = 1;          // of the bootstrap

@@ -44,7 +44,8 @@ std::vector<NoiseVariant> noise_variants(const ForwardOptions& base, const Compa
   for (const KernelMode mode : {KernelMode::kExact, KernelMode::kFast16, KernelMode::kFast8, KernelMode::kReference}) {
     if (mode == base.kernels) continue;
     const std::string name = to_string(mode);
-    variants.push_back({"kernels_" + name, fmt::format("{} kernels instead of {}", name, to_string(base.kernels)), base, {}});
+    variants.push_back(
+        {"kernels_" + name, fmt::format("{} kernels instead of {}", name, to_string(base.kernels)), base, {}});
     variants.back().forward.kernels = mode;
   }
   return variants;
