@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
 #include "model/packed_test_copy.h"
@@ -99,8 +100,34 @@ TEST_F(PlanTest, EveryOptionThatTakesMemoryIsInIt) {
   changed.trunk = TrunkForm::kInt8;
   EXPECT_LT(plan(changed).trunk_bytes, plain.trunk_bytes * 3 / 4);
   changed = base;
-  changed.context = 0;
+  for (const int64_t context :
+       {int64_t{0}, int64_t{1} << 20, (int64_t{1} << 20) + 1, std::numeric_limits<int64_t>::max()}) {
+    changed.context = context;
+    if (context == int64_t{1} << 20) {
+      EXPECT_GT(plan(changed).state_bytes, plain.state_bytes);  // the model's own limit
+    } else {
+      EXPECT_THROW(plan(changed), Error) << context;
+    }
+  }
+  changed = base;
+  changed.prefill_chunk = std::numeric_limits<int64_t>::max();  // no more than the context is ever run at once
+  EXPECT_LT(plan(changed).scratch_bytes, kPlenty);
+  changed = base;
+  changed.sequences = std::numeric_limits<int64_t>::max();
   EXPECT_THROW(plan(changed), Error);
+}
+
+TEST_F(PlanTest, OptionsThatAnotherMakesMeaninglessAreRefused) {
+  EngineOptions options = with(ExpertPlacement::kAuto, 0);
+  options.numerics = Numerics::kF32;
+  EXPECT_NO_THROW(plan(options));  // the default kernels give way
+  options.kernels = KernelMode::kFast8;
+  EXPECT_THROW(plan(options), Error);
+  options = with(ExpertPlacement::kAuto, 0);
+  options.trunk = TrunkForm::kInt8;
+  EXPECT_NO_THROW(plan(options));
+  options.kernels = KernelMode::kReference;
+  EXPECT_THROW(plan(options), Error);
 }
 
 TEST(Engine, PlansWhatItsWeightsTake) {

@@ -70,7 +70,7 @@ uint64_t state_bytes(const ModelConfig& config, int64_t context) {
 
 // Activations of a block of `tokens` at the widest moment of a layer, and what every thread keeps.
 uint64_t scratch_bytes(const ModelConfig& config, const EngineOptions& options, int threads) {
-  const int64_t tokens = std::max(options.prefill_chunk, options.sequences);
+  const int64_t tokens = std::max(std::min(options.prefill_chunk, options.context), options.sequences);
   const int64_t blocks = (config.num_hidden_layers + config.attn_res_block_size - 1) / config.attn_res_block_size;
   const int64_t stream = (blocks + 1) * config.hidden_size;
   const int64_t channels = config.kda_num_heads * config.kda_head_dim;
@@ -115,9 +115,25 @@ MemoryPlan plan_memory(const ModelConfig& config, const Checkpoint& checkpoint, 
     fail(ErrorCode::kInvalidArgument, "context {}, sequences {} and prefill chunk {} must be positive", options.context,
          options.sequences, options.prefill_chunk);
   }
+  const bool decoded = options.kernels == KernelMode::kReference || options.numerics == Numerics::kF32;
+  // exact is the default and gives way to f32; the others were asked for.
+  if (options.numerics == Numerics::kF32 &&
+      (options.kernels == KernelMode::kFast16 || options.kernels == KernelMode::kFast8)) {
+    fail(ErrorCode::kInvalidArgument, "--kernels {} multiplies bf16 activations: it needs --numerics bf16",
+         to_string(options.kernels));
+  }
+  if (decoded && options.trunk == TrunkForm::kInt8) {
+    fail(ErrorCode::kInvalidArgument,
+         "--trunk int8 changes nothing where weights are decoded as stored: it needs --numerics bf16 and kernels other "
+         "than reference");
+  }
+  constexpr int64_t kMostSequences = 1 << 16;
+  if (options.context > config.max_position_embeddings || options.sequences > kMostSequences) {
+    fail(ErrorCode::kInvalidArgument, "context {} and {} sequences: at most {} (max_position_embeddings) and {}",
+         options.context, options.sequences, config.max_position_embeddings, kMostSequences);
+  }
   MemoryPlan plan;
   plan.budget_bytes = options.memory_bytes > 0 ? options.memory_bytes : limit_bytes;
-  const bool decoded = options.kernels == KernelMode::kReference || options.numerics == Numerics::kF32;
   plan.trunk_bytes = decoded ? 0 : trunk_bytes(checkpoint, options.trunk);
   plan.state_bytes = state_bytes(config, options.context) * static_cast<uint64_t>(options.sequences);
   plan.scratch_bytes = scratch_bytes(config, options, options.threads > 0 ? options.threads : usable_cpus());
