@@ -12,9 +12,10 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/page_buffer.h"
 #include "base/splitmix64.h"
 #include "checkpoint/safetensors.h"
-#include "stream/aligned_memory.h"
+#include "stream/direct_alignment.h"
 #include "stream/drive_file.h"
 #include "stream/expert_store.h"
 #include "stream/pread_backend.h"
@@ -106,7 +107,7 @@ double drive_rate(const Arguments& arguments, const ExpertLayout& layout, ReadMo
                                              ? make_uring_backend(arguments.depth, &refusal)
                                              : std::make_unique<PreadBackend>(arguments.depth);
   if (backend == nullptr) fail(ErrorCode::kUnsupported, "io_uring: {}", refusal);
-  std::vector<AlignedMemory> memory;
+  std::vector<PageBuffer> memory;
   std::vector<int> buffer;
   for (int i = 0; i < arguments.depth; ++i) {
     memory.emplace_back(layout.summary().slot_bytes);

@@ -16,19 +16,21 @@ constexpr uint64_t kPage = 4096;
 
 }  // namespace
 
-PageBuffer::PageBuffer(uint64_t bytes) : size_(bytes) {
+PageBuffer::PageBuffer(uint64_t bytes) : size_((bytes + kPage - 1) / kPage * kPage) {
   if (bytes == 0) return;
-  const bool large = bytes >= kLargePage;
-  mapped_ = (bytes + kPage - 1) / kPage * kPage + (large ? kLargePage : 0);
-  mapping_ = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping_ == MAP_FAILED) {
-    mapping_ = nullptr;
-    fail(ErrorCode::kOverBudget, "cannot allocate {} bytes: {}", bytes, std::strerror(errno));
+  // A large page more than needed, so that a boundary lies in it; what is before and behind goes back at once.
+  const uint64_t spare = size_ >= kLargePage ? kLargePage : 0;
+  void* const mapped = ::mmap(nullptr, size_ + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) {
+    fail(ErrorCode::kOverBudget, "cannot map {} bytes: {} (vm.max_map_count bounds the number of such blocks)", size_,
+         std::strerror(errno));
   }
-  const auto address = reinterpret_cast<uintptr_t>(mapping_);
-  const uintptr_t aligned = large ? (address + kLargePage - 1) / kLargePage * kLargePage : address;
-  data_ = static_cast<std::byte*>(mapping_) + (aligned - address);
-  if (large) ::madvise(data_, mapped_ - (aligned - address), MADV_HUGEPAGE);  // a wish: small pages work too
+  auto* const first = static_cast<std::byte*>(mapped);
+  const uint64_t skipped = spare == 0 ? 0 : (kLargePage - reinterpret_cast<uintptr_t>(first) % kLargePage) % kLargePage;
+  if (skipped > 0) ::munmap(first, skipped);
+  if (skipped < spare) ::munmap(first + skipped + size_, spare - skipped);
+  data_ = first + skipped;
+  if (spare > 0) ::madvise(data_, size_, MADV_HUGEPAGE);  // a wish: small pages work too
 }
 
 PageBuffer::PageBuffer(PageBuffer&& other) noexcept {
@@ -40,8 +42,6 @@ PageBuffer& PageBuffer::operator=(PageBuffer&& other) noexcept {
   release();
   data_ = std::exchange(other.data_, nullptr);
   size_ = std::exchange(other.size_, 0);
-  mapping_ = std::exchange(other.mapping_, nullptr);
-  mapped_ = std::exchange(other.mapped_, 0);
   return *this;
 }
 
@@ -50,8 +50,8 @@ PageBuffer::~PageBuffer() {
 }
 
 void PageBuffer::release() noexcept {
-  if (mapping_ != nullptr) ::munmap(mapping_, mapped_);
-  mapping_ = nullptr;
+  if (data_ != nullptr) ::munmap(data_, size_);
+  data_ = nullptr;
 }
 
 }  // namespace trefoil

@@ -93,9 +93,7 @@ struct WideKernel {
         halves<F, T, 1>(tile, 1, x, table, y);
       }
     }
-    for (int t = 0; t < T; ++t) {
-      for (int h = 0; h < 2; ++h) _mm512_store_ps(&sums.y[t][16 * h], y[h][t]);
-    }
+    store_sums(y, sums);
   }
 
   template <TileFormat F>
@@ -140,22 +138,12 @@ struct WideKernel {
   static void many(const Unpacked<F>& unpacked, const std::byte* tile, const PackedView& view, int64_t at, float* y) {
     WideTokens x[T];
     for (int t = 0; t < T; ++t) x[t].widen(view.values + (at + t) * 32);
-    alignas(64) float first[2][T][16];
+    FirstHalf<T> first;
     __m512 acc[2][T];
     half<T>(unpacked.w[0], x, 0, acc);
-#pragma GCC unroll 12
-    for (int t = 0; t < T; ++t) {
-      _mm512_store_ps(first[0][t], acc[0][t]);
-      _mm512_store_ps(first[1][t], acc[1][t]);
-    }
+    first.keep(acc);
     half<T>(unpacked.w[1], x, 1, acc);
-    for (int h = 0; h < 2; ++h) {
-#pragma GCC unroll 12
-      for (int t = 0; t < T; ++t) {
-        float* out = y + kTileRows * t + 16 * h;
-        _mm512_store_ps(out, add_group<F>(_mm512_load_ps(out), _mm512_load_ps(first[h][t]), acc[h][t], tile, h));
-      }
-    }
+    first.template add_to<F>(y, acc, tile);
   }
 };
 

@@ -122,6 +122,37 @@ inline void store_block(const TileMatmulArgs& args, int64_t block, int64_t token
   }
 }
 
+// kExact: the sums of the first column half wait in memory while the second is multiplied, then both are added to y.
+template <int T>
+struct FirstHalf {
+  alignas(64) float sums[2][T][16];
+
+  [[gnu::always_inline]] void keep(const __m512 (&acc)[2][T]) {
+#pragma GCC unroll 12
+    for (int t = 0; t < T; ++t) {
+      _mm512_store_ps(sums[0][t], acc[0][t]);
+      _mm512_store_ps(sums[1][t], acc[1][t]);
+    }
+  }
+  template <TileFormat F>
+  [[gnu::always_inline]] void add_to(float* y, const __m512 (&second)[2][T], const std::byte* tile) const {
+    for (int h = 0; h < 2; ++h) {
+#pragma GCC unroll 12
+      for (int t = 0; t < T; ++t) {
+        float* out = y + kTileRows * t + 16 * h;
+        _mm512_store_ps(out, add_group<F>(_mm512_load_ps(out), _mm512_load_ps(sums[h][t]), second[h][t], tile, h));
+      }
+    }
+  }
+};
+
+template <int T>
+[[gnu::always_inline]] inline void store_sums(const __m512 (&y)[2][T], BlockSums& sums) {
+  for (int t = 0; t < T; ++t) {
+    for (int h = 0; h < 2; ++h) _mm512_store_ps(&sums.y[t][16 * h], y[h][t]);
+  }
+}
+
 // The loops of all of them. Kernel gives:
 //   few<F, T>(args, tiles of the block, token, y)       T <= kFew tokens straight from the planes, all groups
 //   Unpacked<F>; unpack<F>(tile, unpacked)              a tile made ready for many tokens

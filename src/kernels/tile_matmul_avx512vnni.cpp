@@ -109,9 +109,7 @@ struct FastKernel {
         half<F, T>(tile, h, args.x.values + at * kWords, args.x.sums + at * kPackedSums, args.x.scale + at, y);
       }
     }
-    for (int t = 0; t < T; ++t) {
-      for (int h = 0; h < 2; ++h) _mm512_store_ps(&sums.y[t][16 * h], y[h][t]);
-    }
+    store_sums(y, sums);
   }
 
   template <TileFormat F>

@@ -27,10 +27,6 @@ uint64_t free_memory() {
   return static_cast<uint64_t>(kShareOfFree * static_cast<double>(free));
 }
 
-bool uses_resident_forms(const EngineOptions& options) {
-  return options.kernels != KernelMode::kReference && options.numerics == Numerics::kBf16;
-}
-
 std::vector<std::shared_ptr<const Checkpoint>> open_copies(std::shared_ptr<const Checkpoint> first,
                                                            const std::vector<std::filesystem::path>& others) {
   std::vector<std::shared_ptr<const Checkpoint>> copies = {std::move(first)};
@@ -55,11 +51,11 @@ Engine::Engine(const std::filesystem::path& folder, const EngineOptions& options
       config_(load_model_config(folder)),
       // Mapped pages would count as the process's own; what is held in memory is read.
       checkpoint_(std::make_shared<const Checkpoint>(
-          Checkpoint::open(folder, uses_resident_forms(options) || options.experts == ExpertPlacement::kDrive
+          Checkpoint::open(folder, !decodes_weights(options) || options.experts == ExpertPlacement::kDrive
                                        ? Checkpoint::Access::kRead
                                        : Checkpoint::Access::kMapped))),
       pool_(options.threads > 0 ? options.threads : usable_cpus()) {
-  const bool resident_forms = uses_resident_forms(options_);
+  const bool resident_forms = !decodes_weights(options_);
   plan_ = plan_memory(config_, *checkpoint_, options_, free_memory());
   if (!plan_.experts_in_memory && (resident_forms || options_.experts == ExpertPlacement::kDrive)) {
     ExpertLayout layout(open_copies(checkpoint_, options_.model_dirs), config_);

@@ -15,6 +15,11 @@
 
 namespace trefoil {
 
+// Whether every weight is decoded from the mapped checkpoint as it is used, so that none is held in a running form.
+inline bool decodes_weights(const EngineOptions& options) {
+  return options.kernels == KernelMode::kReference || options.numerics == Numerics::kF32;
+}
+
 // The memory that weights in their running form, states and scratch take, from headers alone. `limit_bytes` is what the
 // machine leaves when the options give no budget. Error(kOverBudget) names the parts when they do not fit, or when
 // kMemory was asked for and does not.

@@ -19,16 +19,12 @@ uint64_t bytes_of_floats(int64_t count) {
   return static_cast<uint64_t>(count) * sizeof(float);
 }
 
-bool is_routed(std::string_view name) {
-  return name.find(".block_sparse_moe.experts.") != std::string_view::npos;
-}
-
 // Tensors that the text model holds: BF16 matrices as they are or in int8, everything else as f32.
 uint64_t trunk_bytes(const Checkpoint& checkpoint, TrunkForm trunk) {
   uint64_t bytes = 0;
   for (const TensorRef& tensor : checkpoint.tensors()) {
     const std::string_view name = tensor.info.name;
-    if (is_routed(name) || name.starts_with("vision_tower.") || name.starts_with("mm_projector.")) continue;
+    if (is_routed_expert(name) || name.starts_with("vision_tower.") || name.starts_with("mm_projector.")) continue;
     const bool matrix = tensor.info.shape.size() == 2 && tensor.info.shape[0] > 1 && name.ends_with(".weight");
     const uint64_t elements = tensor.info.size() / static_cast<uint64_t>(element_size(tensor.info.dtype));
     if (!matrix) {
@@ -115,7 +111,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const Checkpoint& checkpoint, 
     fail(ErrorCode::kInvalidArgument, "context {}, sequences {} and prefill chunk {} must be positive", options.context,
          options.sequences, options.prefill_chunk);
   }
-  const bool decoded = options.kernels == KernelMode::kReference || options.numerics == Numerics::kF32;
+  const bool decoded = decodes_weights(options);
   // exact is the default and gives way to f32; the others were asked for.
   if (options.numerics == Numerics::kF32 &&
       (options.kernels == KernelMode::kFast16 || options.kernels == KernelMode::kFast8)) {

@@ -16,6 +16,14 @@ constexpr Dim shared_inner(const ModelConfig& config) {
   return {config.num_shared_experts * config.moe_intermediate_size, "num_shared_experts x moe_intermediate_size"};
 }
 
+// Ascending, each once.
+std::vector<int32_t> used_experts(const Routing& routing) {
+  std::vector<int32_t> experts = routing.expert;
+  std::sort(experts.begin(), experts.end());
+  experts.erase(std::unique(experts.begin(), experts.end()), experts.end());
+  return experts;
+}
+
 }  // namespace
 
 Moe::Moe(const ModelConfig& config, const WeightLoader& weights, int64_t layer, ExpertStore* store)
@@ -145,18 +153,13 @@ std::vector<float> Moe::streamed_sum(const Runtime& runtime, std::span<const flo
 ExpertReads Moe::begin_reads(const Routing& routing) const {
   ExpertReads reads;
   if (store_ == nullptr) return reads;
-  reads.experts.assign(routing.expert.begin(), routing.expert.end());
-  std::sort(reads.experts.begin(), reads.experts.end());
-  reads.experts.erase(std::unique(reads.experts.begin(), reads.experts.end()), reads.experts.end());
+  reads.experts = used_experts(routing);
   reads.batch = std::make_unique<ExpertStore::Batch>(store_->begin(layer_, reads.experts));
   return reads;
 }
 
 void Moe::expect(const Routing& guess) const {
-  std::vector<int32_t> experts(guess.expert.begin(), guess.expert.end());
-  std::sort(experts.begin(), experts.end());
-  experts.erase(std::unique(experts.begin(), experts.end()), experts.end());
-  store_->expect(layer_, experts);
+  store_->expect(layer_, used_experts(guess));
 }
 
 void Moe::check_sizes(std::span<const float> z, const Routing& routing) const {

@@ -22,10 +22,6 @@
 namespace trefoil {
 namespace {
 
-bool is_routed_expert(std::string_view module) {
-  return module.find(".experts.") != std::string_view::npos;
-}
-
 class TileLinear : public LinearWeight {
  public:
   TileLinear(int64_t out_features, int64_t in_features, TileFormat format, const std::byte* tiles)

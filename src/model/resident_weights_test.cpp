@@ -7,12 +7,15 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "model/logits_test_data.h"
 #include "model/packed_test_copy.h"
 
 namespace trefoil {
 namespace {
 
-const std::vector<int32_t> kIds = {521, 1342, 1073, 949, 1671, 263, 3028, 77, 2210, 14, 901};
+using testing::kPromptIds;
+using testing::logits_in_chunks;
+using testing::same_bits;
 
 std::vector<float> run(const WeightSource& weights, ForwardOptions options, int threads,
                        const std::vector<size_t>& chunks) {
@@ -21,24 +24,12 @@ std::vector<float> run(const WeightSource& weights, ForwardOptions options, int 
   const std::shared_ptr<const WeightSource> shared(&weights, [](const WeightSource*) {});
   options.mla = MlaForm::kAbsorbed;  // the same arithmetic for one token and many
   const Model model(load_model_config(testing::tiny_k3_dir()), shared, options, pool);
-  SequenceState state = model.new_sequence();
-  std::vector<float> all;
-  size_t at = 0;
-  for (const size_t count : chunks) {
-    const std::vector<float> logits = model.forward(std::span(kIds).subspan(at, count), state);
-    all.insert(all.end(), logits.begin(), logits.end());
-    at += count;
-  }
-  return all;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return logits_in_chunks(model, chunks);
 }
 
 // Mean over positions of KL(reference || candidate), nats.
 double mean_kld(const std::vector<float>& reference, const std::vector<float>& candidate) {
-  const size_t vocab = reference.size() / kIds.size();
+  const size_t vocab = reference.size() / kPromptIds.size();
   double sum = 0;
   for (size_t begin = 0; begin < reference.size(); begin += vocab) {
     double norm_r = 0, norm_c = 0, kld = 0;
@@ -52,7 +43,7 @@ double mean_kld(const std::vector<float>& reference, const std::vector<float>& c
     }
     sum += kld;
   }
-  return sum / static_cast<double>(kIds.size());
+  return sum / static_cast<double>(kPromptIds.size());
 }
 
 class Resident : public ::testing::TestWithParam<int> {  // bits; 0: the bundled MXFP4

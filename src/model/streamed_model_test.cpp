@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "model/logits_test_data.h"
 #include "model/packed_test_copy.h"
 #include "model/resident_weights.h"
 #include "stream/expert_store.h"
@@ -13,11 +14,9 @@
 namespace trefoil {
 namespace {
 
-const std::vector<int32_t> kIds = {521, 1342, 1073, 949, 1671, 263, 3028, 77, 2210, 14, 901};
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
+using testing::kPromptIds;
+using testing::logits_in_chunks;
+using testing::same_bits;
 
 struct Storage {
   const char* name;
@@ -57,15 +56,7 @@ class Streamed : public ::testing::TestWithParam<Storage> {
         config_,
         std::make_shared<ResidentWeights>(checkpoint_, ResidentWeights::Options{.experts = experts == nullptr}, pool),
         options, pool, experts);
-    SequenceState state = model.new_sequence();
-    std::vector<float> all;
-    size_t at = 0;
-    for (const size_t count : chunks) {
-      const std::vector<float> logits = model.forward(std::span(kIds).subspan(at, count), state);
-      all.insert(all.end(), logits.begin(), logits.end());
-      at += count;
-    }
-    return all;
+    return logits_in_chunks(model, chunks);
   }
 
   ModelConfig config_;
@@ -74,7 +65,7 @@ class Streamed : public ::testing::TestWithParam<Storage> {
 };
 
 TEST_P(Streamed, GivesTheBitsOfTheModelInMemory) {
-  const std::vector<size_t> kOneByOne(kIds.size(), 1);
+  const std::vector<size_t> kOneByOne(kPromptIds.size(), 1);
   for (const KernelMode mode : {KernelMode::kReference, KernelMode::kExact, KernelMode::kFast8}) {
     const ForwardOptions options{.kernels = mode};
     const std::vector<float> expected = run(nullptr, options, 2, {11});
@@ -104,11 +95,11 @@ TEST_P(StreamedMxfp4, SequencesTogetherGiveTheirOwnBitsAndShareReads) {
   const auto alone = store(4), together = store(4);
   const Model one(config_, weights, options, pool, alone), both(config_, weights, options, pool, together);
   SequenceState a = one.new_sequence(), b = one.new_sequence(), c = both.new_sequence(), d = both.new_sequence();
-  for (size_t i = 0; i + 1 < kIds.size(); ++i) {
-    const std::vector<float> first = one.forward(std::span(kIds).subspan(i, 1), a);
-    const std::vector<float> second = one.forward(std::span(kIds).subspan(kIds.size() - 1 - i, 1), b);
-    const SequenceTokens tokens[] = {{&c, std::span(kIds).subspan(i, 1)},
-                                     {&d, std::span(kIds).subspan(kIds.size() - 1 - i, 1)}};
+  for (size_t i = 0; i + 1 < kPromptIds.size(); ++i) {
+    const std::vector<float> first = one.forward(std::span(kPromptIds).subspan(i, 1), a);
+    const std::vector<float> second = one.forward(std::span(kPromptIds).subspan(kPromptIds.size() - 1 - i, 1), b);
+    const SequenceTokens tokens[] = {{&c, std::span(kPromptIds).subspan(i, 1)},
+                                     {&d, std::span(kPromptIds).subspan(kPromptIds.size() - 1 - i, 1)}};
     const std::vector<float> logits = both.forward(tokens);
     ASSERT_EQ(logits.size(), first.size() + second.size());
     EXPECT_EQ(std::memcmp(logits.data(), first.data(), first.size() * sizeof(float)), 0) << i;
@@ -129,19 +120,19 @@ TEST_P(StreamedMxfp4, AFailedReadIsAnErrorAndTheNextTokenRunsAgain) {
     const Model model(config_, weights, options, pool, experts);
     SequenceState state = model.new_sequence();
     try {
-      model.forward(kIds, state);
+      model.forward(kPromptIds, state);
       FAIL() << "read " << nth << " failed and nobody noticed";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kIo);
     }
     SequenceState fresh = model.new_sequence();
-    EXPECT_TRUE(same_bits(model.forward(kIds, fresh), expected)) << nth;
+    EXPECT_TRUE(same_bits(model.forward(kPromptIds, fresh), expected)) << nth;
   }
 }
 
 TEST_P(StreamedMxfp4, ANextLayersGuessBringsWhatIsThenUsed) {
   const auto guessing = store(40), waiting = store(40);
-  const std::vector<size_t> kOneByOne(kIds.size(), 1);
+  const std::vector<size_t> kOneByOne(kPromptIds.size(), 1);
   const std::vector<float> expected = run(waiting, {.kernels = KernelMode::kExact, .lookahead = false}, 2, kOneByOne);
   EXPECT_TRUE(same_bits(run(guessing, {.kernels = KernelMode::kExact}, 2, kOneByOne), expected));
   EXPECT_EQ(waiting->counters().hints, 0u);

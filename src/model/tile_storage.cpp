@@ -25,6 +25,10 @@ class MemoryLinear : public LinearWeight {
 
 }  // namespace
 
+bool is_routed_expert(std::string_view name) {
+  return name.find(".block_sparse_moe.experts.") != std::string_view::npos;
+}
+
 std::optional<TileFormat> tile_format_of(const StoredLinear& stored) {
   TileFormat format = TileFormat::kMxfp4;
   if (stored.format == LinearFormat::kPackedInt && stored.scale->info.dtype == DType::kBF16 &&

@@ -3,12 +3,16 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "checkpoint/linear_storage.h"
 #include "kernels/code_tiles.h"
 #include "model/weights.h"
 
 namespace trefoil {
+
+// Whether a module or tensor belongs to a routed expert, by its name in the release.
+bool is_routed_expert(std::string_view name);
 
 // Nothing for storages that no tile holds: those are decoded.
 std::optional<TileFormat> tile_format_of(const StoredLinear& stored);

@@ -10,7 +10,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "stream/aligned_memory.h"
+#include "base/page_buffer.h"
+#include "stream/direct_alignment.h"
 #include "stream/pread_backend.h"
 
 namespace trefoil {
@@ -25,7 +26,7 @@ std::string reason(int error) {
 
 // The first page and the last, whose end is no multiple of the alignment: both must come whole.
 std::string direct_refusal(int fd, uint64_t size) {
-  const AlignedMemory page(kDirectAlignment);
+  PageBuffer page(kDirectAlignment);
   for (const uint64_t offset : {uint64_t{0}, align_down(size > 0 ? size - 1 : 0)}) {
     const int64_t got = pread_once(fd, offset, page.bytes());
     if (got < 0) return reason(static_cast<int>(-got));

@@ -13,7 +13,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "stream/aligned_memory.h"
+#include "base/page_buffer.h"
+#include "stream/direct_alignment.h"
 #include "stream/drive_file.h"
 #include "stream/pread_backend.h"
 #include "stream/uring_backend.h"
@@ -102,7 +103,7 @@ std::string DriveReader::State::try_uring() const {
   const std::unique_ptr<ReadBackend> ring = make_uring_backend(1, &refusal);
   if (ring == nullptr) return refusal;
   if (files.empty()) return {};
-  const AlignedMemory page(kDirectAlignment);
+  PageBuffer page(kDirectAlignment);
   ring->submit({.id = 1, .fd = files[0].fd(), .offset = 0, .into = page.bytes()});
   std::vector<ReadCompletion> done;
   while (done.empty()) ring->wait(done);

@@ -8,8 +8,9 @@
 #include <future>
 
 #include "base/error.h"
+#include "base/page_buffer.h"
 #include "base/splitmix64.h"
-#include "stream/aligned_memory.h"
+#include "stream/direct_alignment.h"
 #include "stream/faulty_test_backend.h"
 #include "support/expect_error.h"
 #include "support/test_support.h"
@@ -52,7 +53,7 @@ class DriveReaderTest : public ::testing::Test {
 
   // The error, empty when it went well, and then the bytes are compared.
   std::string read(DriveReader& reader, uint64_t offset, uint64_t size) const {
-    const AlignedMemory memory(align_up(offset % kDirectAlignment + size));
+    PageBuffer memory(align_up(offset % kDirectAlignment + size));
     const int buffer = reader.add_buffer(memory.bytes());
     std::promise<std::string> done;
     std::future<std::string> result = done.get_future();
@@ -183,7 +184,7 @@ TEST_F(DriveReaderTest, NeededReadsOvertakeHintedOnesAndCanceledOnesNeverBegin) 
   });
   const auto reader = DriveReader::open(
       {path()}, {.mode = ReadMode::kBuffered, .depth = 1, .make_backend = [&](int d) { return drive_.make(d); }});
-  const AlignedMemory memory(5 * kDirectAlignment);
+  PageBuffer memory(5 * kDirectAlignment);
   std::promise<void> last;
   const auto submit = [&](uint64_t page, DriveReader::Priority priority, ReadDone done) {
     return reader->submit({.file = 0,
@@ -213,7 +214,7 @@ TEST_F(DriveReaderTest, StoppingEndsWhatWaits) {
   {
     const auto reader =
         open_faulty(ReadMode::kBuffered, [](int, const ReadOperation&) { return ReadFault{.is_late = true}; });
-    static const AlignedMemory memory(16 * kDirectAlignment);
+    static PageBuffer memory(16 * kDirectAlignment);
     for (uint64_t page = 0; page < 16; ++page) {
       reader->submit({.file = 0,
                       .offset = page * kDirectAlignment,

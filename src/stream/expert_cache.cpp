@@ -92,7 +92,7 @@ ExpertCache::Slot* ExpertCache::assign(Slot* slot, int64_t key) {
 void ExpertCache::add_slots() {
   while (num_slots() < max_slots_) {
     auto slot = std::make_unique<Slot>();
-    slot->memory = AlignedMemory(slot_bytes_);
+    slot->memory = PageBuffer(slot_bytes_);
     empty_.push_back(slot.get());
     slots_.push_back(std::move(slot));
   }

@@ -17,7 +17,9 @@
 #include <tuple>
 #include <vector>
 
-#include "stream/aligned_memory.h"
+#include "base/bytes.h"
+#include "base/page_buffer.h"
+#include "stream/direct_alignment.h"
 #include "stream/residency_policy.h"
 
 namespace trefoil {
@@ -26,7 +28,7 @@ class ExpertCache {
  public:
   enum class SlotState { kEmpty, kReading, kReady };
   struct Slot {
-    AlignedMemory memory;
+    PageBuffer memory;
     bool has_pages = false;  // was read into, so that its memory is real
     int buffer = -1;         // of Buffers::add
     int64_t key = -1;

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "checkpoint/tensor_inventory.h"
-#include "stream/aligned_memory.h"
+#include "stream/direct_alignment.h"
 
 namespace trefoil {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
-#include "stream/aligned_memory.h"
+#include "stream/direct_alignment.h"
 #include "support/expect_error.h"
 #include "support/packed_checkpoint.h"
 #include "support/raw_checkpoint.h"

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/splitmix64.h"
-#include "stream/aligned_memory.h"
+#include "stream/direct_alignment.h"
 #include "stream/faulty_test_backend.h"
 #include "support/expect_error.h"
 #include "support/packed_checkpoint.h"
@@ -174,8 +174,8 @@ TEST_F(ExpertStoreTest, ResidentExpertsComeFirst) {
   const auto store = open_faulty(16, [](int, const ReadOperation&) { return ReadFault(); });
   run_step(*store, 1, ids({5, 6}));
   const std::vector<int64_t> order = run_step(*store, 1, ids({0, 1, 5, 6, 7}));
-  EXPECT_EQ(order[0], 5);
-  EXPECT_EQ(order[1], 6);
+  // In which order among themselves is nobody's promise.
+  EXPECT_THAT(std::vector<int64_t>(order.begin(), order.begin() + 2), ::testing::UnorderedElementsAre(5, 6));
 }
 
 TEST_F(ExpertStoreTest, CountersAreExactOnAScriptedTrace) {
